@@ -1,0 +1,172 @@
+"""What the cluster agent and its callers say to each other; version 1 of the wire.
+
+Level-triggered: `ClusterState` is the whole truth the agent has, commands are idempotent by
+replica id and incarnation. Readers ignore unknown keys and writers keep old ones, so that
+versions N and N−1 understand each other during a rolling upgrade. No ray in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+PROTOCOL = 1
+
+
+class _Wire:
+    """Frozen dataclasses that read and write plain JSON objects."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        return cls(**{k: _frozen(v) for k, v in data.items() if k in known})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(v) for v in value) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOrder(_Wire):
+    """Start this replica. The same order again (id and incarnation) changes nothing.
+
+    `engine_kind` is `vllm` (started by module with the node's own Python, model directory or name
+    in `model_path`, options in `engine_args`) or `command` (`engine_argv` with the placeholders
+    `{port}`, `{model}`, `{gpus}`). `key` opens the engine's guard and reaches it by environment
+    only. `host` is the address the engine listens on; the port is chosen from `port_min..port_max`.
+    """
+
+    replica_id: str
+    incarnation: int
+    node_id: str
+    model: str
+    spec_hash: str
+    gpus: int
+    model_path: str
+    engine_kind: str
+    key: str
+    host: str
+    engine_argv: tuple[str, ...] = ()
+    engine_args: tuple[tuple[str, str], ...] = ()
+    engine_env: tuple[tuple[str, str], ...] = ()
+    port_min: int = 20000
+    port_max: int = 20999
+    start_timeout: float = 1200.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReport(_Wire):
+    """One replica as its actor tells it.
+
+    `phase`: `starting`, `ready`, `stopping`, `stopped`, or `unknown` (the actor did not answer;
+    the other fields are then the last known). `load_phase`: what a starting engine is doing.
+    `gpu_ids`: the devices Ray gave, as the engine process sees them. `stalled_for`: seconds in
+    which requests ran and no token appeared, `None` when idle or not known. `age`: seconds since
+    the actor last answered. `stderr_tail`: the engine's last lines.
+    """
+
+    replica_id: str
+    incarnation: int
+    node_id: str
+    model: str
+    spec_hash: str
+    phase: str
+    url: str = ""
+    load_phase: str = ""
+    gpu_ids: tuple[str, ...] = ()
+    running: int | None = None
+    waiting: int | None = None
+    generated_tokens: int | None = None
+    stalled_for: float | None = None
+    since_start: float = 0.0
+    age: float = 0.0
+    error: str = ""
+    stderr_tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport(_Wire):
+    """One machine as Ray and its watcher tell it.
+
+    `alive`: Ray's word, `None` while the head does not answer. `boot`: the watcher's last phase
+    (`joining`, `starting ray`, `up`, `failed: …`). `watcher_age`: seconds since its last report,
+    `None` if it never reported.
+    """
+
+    node_id: str
+    alive: bool | None
+    ray_node_id: str = ""
+    address: str = ""
+    gpus: int = 0
+    boot: str = ""
+    watcher_age: float | None = None
+    log_tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState(_Wire):
+    """Everything one agent knows. `incarnation` is new with each agent start, `version` grows in it.
+
+    `complete`: the head answers and all living replicas have been gathered, so that absence
+    from the lists means absence. `detail` says in words what is wrong, if anything.
+    """
+
+    incarnation: str
+    version: int
+    complete: bool
+    head_alive: bool
+    nodes: tuple[NodeReport, ...] = ()
+    replicas: tuple[ReplicaReport, ...] = ()
+    detail: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    protocol: int = PROTOCOL
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ClusterState:
+        """Reads nested reports too. Raises `ValueError` on what is not a cluster state."""
+        try:
+            return cls(
+                incarnation=str(data["incarnation"]),
+                version=int(data["version"]),
+                complete=bool(data["complete"]),
+                head_alive=bool(data["head_alive"]),
+                nodes=tuple(NodeReport.from_json(n) for n in data.get("nodes", ())),
+                replicas=tuple(ReplicaReport.from_json(r) for r in data.get("replicas", ())),
+                detail=str(data.get("detail", "")),
+                versions=dict(data.get("versions", {})),
+                protocol=int(data.get("protocol", 1)),
+            )
+        except (KeyError, TypeError) as bad:
+            raise ValueError(f"not a cluster state: {bad!r}") from bad
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest(_Wire):
+    """A fresh machine's first word to the agent, with its single-use join token."""
+
+    node_id: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswer(_Wire):
+    """What the machine needs to start Ray and to report."""
+
+    ray_address: str
+    ray_token: str
+    report_token: str
+    ray_env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class WatcherReport(_Wire):
+    """What a node watcher tells: its boot phase, the end of its log, a notice if there is one."""
+
+    boot: str
+    log_tail: tuple[str, ...] = ()

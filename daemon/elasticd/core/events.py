@@ -1,0 +1,254 @@
+"""Facts that happened. Everything the core knows arrives as one of these.
+
+Frozen, made of JSON-able parts only (`core.codec`), no NaN and no infinity. Times of the
+controller's own clock are not in events: an event holds at the `now` of the step it is given to;
+other hosts' times come as ages or remaining seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticd.core.specs import FleetSpec
+from elasticd.provider import Instance, Offering
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The operator's wishes, at start and after each reload."""
+
+    spec: FleetSpec
+
+
+@dataclass(frozen=True, slots=True)
+class OfferingsListed:
+    """A pool's complete list of offerings."""
+
+    pool: str
+    offerings: tuple[Offering, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InstancesListed:
+    """A pool's complete list of instances of our cluster name.
+
+    `took` seconds passed between asking and this event: a machine launched meanwhile says nothing
+    by its absence.
+    """
+
+    pool: str
+    instances: tuple[Instance, ...]
+    took: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ListFailed:
+    """A provider did not answer a listing: nothing is known, which is not "nothing is there"."""
+
+    pool: str
+    what: str
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchAnswered:
+    """The provider gave a machine for the node."""
+
+    node_id: str
+    instance: Instance
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFailed:
+    """The provider refused (`definite`), or gave no clear answer (then the same launch is repeated).
+
+    `error` is the class name of the `ProviderError`.
+    """
+
+    node_id: str
+    error: str
+    message: str
+    definite: bool
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateAnswered:
+    """Ending is under way (`gone` false), or the provider knows of no such instance (`gone` true)."""
+
+    node_id: str
+    instance_id: str
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateFailed:
+    """The provider did not end it; asked again after a while."""
+
+    node_id: str
+    instance_id: str
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """One node as the cluster agent sees it. `alive` `None`: not known.
+
+    `gpus` is what Ray counts on it; `boot` the watcher's last boot phase.
+    """
+
+    node_id: str
+    alive: bool | None
+    gpus: int = 0
+    boot: str = ""
+    log_tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSeen:
+    """One replica as the cluster agent sees it.
+
+    `phase` is `starting`, `ready`, `stopped` or `unknown`; `stalled_for` the seconds in which
+    requests ran without a token (`None`: idle or not known); `url` is where it answers.
+    """
+
+    replica_id: str
+    incarnation: int
+    node_id: str
+    phase: str
+    url: str = ""
+    load_phase: str = ""
+    stalled_for: float | None = None
+    error: str = ""
+    log_tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterObserved:
+    """What the agent reports. Absence of a node or replica counts only with `complete`.
+
+    `complete` is false while the agent cannot see the head, or has just started and has not yet
+    gathered the replicas that live.
+    """
+
+    nodes: tuple[NodeSeen, ...]
+    replicas: tuple[ReplicaSeen, ...]
+    complete: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUnreachable:
+    """The agent does not answer: nothing is known of nodes and replicas."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOrderFailed:
+    """A start or stop order did not reach the agent or was refused (`definite`)."""
+
+    replica_id: str
+    incarnation: int
+    order: str
+    message: str
+    definite: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOrderTaken:
+    """The agent has taken a start or stop order; what becomes of it is in later observations."""
+
+    replica_id: str
+    incarnation: int
+    order: str
+
+
+@dataclass(frozen=True, slots=True)
+class DemandSampled:
+    """The gateway's own counts for one model at the moment of the report.
+
+    `in_flight` requests have a lease, `queued` wait for one; `peak` is the highest sum of both
+    since the last report; `arrivals` new requests since then.
+    """
+
+    model: str
+    queued: int
+    in_flight: int
+    peak: int
+    arrivals: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLoad:
+    """Requests the gateway runs on one replica now."""
+
+    replica_id: str
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSampled:
+    """What runs where, by the gateway's leases: complete for the replicas in its table."""
+
+    loads: tuple[ReplicaLoad, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointBroken:
+    """The gateway's connection to a replica broke: closes the endpoint, proves no death."""
+
+    replica_id: str
+    incarnation: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeArrived:
+    """An instance will go in `seconds_left`."""
+
+    notice_id: str
+    pool: str
+    instance_id: str
+    kind: str
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeTakenBack:
+    """A notice no longer holds."""
+
+    notice_id: str
+    pool: str
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DownRequested:
+    """Give everything back and buy nothing more."""
+
+    by: str
+
+
+Event = (
+    Configured
+    | OfferingsListed
+    | InstancesListed
+    | ListFailed
+    | LaunchAnswered
+    | LaunchFailed
+    | TerminateAnswered
+    | TerminateFailed
+    | ClusterObserved
+    | ClusterUnreachable
+    | ReplicaOrderFailed
+    | ReplicaOrderTaken
+    | DemandSampled
+    | LoadSampled
+    | EndpointBroken
+    | NoticeArrived
+    | NoticeTakenBack
+    | DownRequested
+)

@@ -1,0 +1,91 @@
+"""What the operator wants, as plain values the core can decide on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Bounds and targets of one model. Delays in seconds; counts are per replica.
+
+    `max_ongoing_requests` is the number of requests a replica runs at once: above it requests
+    wait in the gateway. `scale_to_zero_after` counts from the last request and matters only
+    with `min_replicas` 0.
+    """
+
+    min_replicas: int = 1
+    max_replicas: int = 1
+    target_ongoing_requests: float = 16.0
+    max_ongoing_requests: int = 64
+    upscale_delay: float = 10.0
+    downscale_delay: float = 300.0
+    scale_to_zero_after: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How a replica's server is started: `vllm` by module, or a command of the operator's.
+
+    `argv` may hold the placeholders `{port}`, `{model}` and `{gpus}`; `args` are the engine's
+    own options, name and value, without dashes. `env` is added to the engine's environment.
+    """
+
+    kind: str
+    argv: tuple[str, ...] = ()
+    args: tuple[tuple[str, str], ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One served model. `spec_hash` names one exact version of it.
+
+    `start_timeout` bounds the time from the order to READY, `stall_timeout` the time in which
+    requests run and no token appears, `drain_timeout` what a drained replica may still finish;
+    all in seconds.
+    """
+
+    name: str
+    source: str
+    engine: Engine
+    spec_hash: str
+    gpus_per_replica: int
+    pools: tuple[str, ...]
+    scaling: Scaling
+    accelerators: tuple[str, ...] = ()
+    max_wait: float = 300.0
+    queue_limit: int = 1000
+    start_timeout: float = 1200.0
+    stall_timeout: float = 120.0
+    drain_timeout: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodePool:
+    """Where machines may come from, with its limits. All times in seconds.
+
+    `boot_timeout`: launch to joined in Ray. `idle_timeout`: a node without replicas goes back
+    after it. `visibility_grace`: how long a fresh instance may be missing from the provider's
+    list. `loss_grace`: how long a running node may be missing from Ray, with no instance seen
+    gone, before it is given up.
+    """
+
+    name: str
+    provider: str
+    max_nodes: int
+    accelerators: tuple[str, ...] = ()
+    boot_timeout: float = 900.0
+    idle_timeout: float = 120.0
+    visibility_grace: float = 60.0
+    guard_age: float = 30.0
+    loss_grace: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSpec:
+    """Everything wanted, as one value: a reload replaces it as a whole."""
+
+    cluster: str
+    models: tuple[ModelSpec, ...]
+    pools: tuple[NodePool, ...]

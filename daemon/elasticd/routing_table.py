@@ -1,0 +1,115 @@
+"""Where requests may go: frozen values the controller publishes and the gateway routes by.
+
+A leaf: both sides import it, it imports neither.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class Tier(enum.StrEnum):
+    """Whether an endpoint takes new requests."""
+
+    OPEN = "open"
+    LAST_RESORT = "last_resort"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One replica's address. `slots` requests run at once; the key opens the engine's guard."""
+
+    replica_id: str
+    incarnation: int
+    url: str
+    key: str
+    slots: int
+    tier: Tier
+    node_id: str
+    spec_hash: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRoute:
+    """A model the gateway knows, also while it has no endpoint.
+
+    `max_wait` seconds a request is held while capacity comes. `state` says in a few words what
+    requests would wait for ("starting 1 replica", …), for error texts.
+    """
+
+    model: str
+    endpoints: tuple[Endpoint, ...]
+    max_wait: float
+    queue_limit: int
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTable:
+    """All routes. `epoch` grows with each controller start, `version` with each publication."""
+
+    epoch: int
+    version: int
+    models: tuple[ModelRoute, ...]
+
+
+def table_to_json(table: RoutingTable) -> dict[str, Any]:
+    """Plain JSON of a table; the inverse of `table_from_json`."""
+    return {
+        "v": 1,
+        "epoch": table.epoch,
+        "version": table.version,
+        "models": [
+            {
+                "model": m.model,
+                "max_wait": m.max_wait,
+                "queue_limit": m.queue_limit,
+                "state": m.state,
+                "endpoints": [
+                    {
+                        "replica_id": e.replica_id,
+                        "incarnation": e.incarnation,
+                        "url": e.url,
+                        "key": e.key,
+                        "slots": e.slots,
+                        "tier": e.tier.value,
+                        "node_id": e.node_id,
+                        "spec_hash": e.spec_hash,
+                        "weight": e.weight,
+                    }
+                    for e in m.endpoints
+                ],
+            }
+            for m in table.models
+        ],
+    }
+
+
+def table_from_json(data: Mapping[str, Any]) -> RoutingTable:
+    """Reads what `table_to_json` wrote. Raises `ValueError` on anything else."""
+    try:
+        if data["v"] != 1:
+            raise ValueError(f"routing table of version {data['v']}, this program reads version 1")
+        return RoutingTable(
+            epoch=int(data["epoch"]),
+            version=int(data["version"]),
+            models=tuple(
+                ModelRoute(
+                    model=str(m["model"]),
+                    max_wait=float(m["max_wait"]),
+                    queue_limit=int(m["queue_limit"]),
+                    state=str(m["state"]),
+                    endpoints=tuple(
+                        Endpoint(**{**e, "tier": Tier(e["tier"])}) for e in m["endpoints"]
+                    ),
+                )
+                for m in data["models"]
+            ),
+        )
+    except (KeyError, TypeError) as bad:
+        raise ValueError(f"not a routing table: {bad!r}") from bad
