@@ -97,7 +97,7 @@ class NoticeKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreemptionNotice:
-    """An instance will go in `seconds_left`; the id is made from the content, so repeats are equal."""
+    """An instance will go in `seconds_left`; its id is made from the content: repeats are equal."""
 
     notice_id: str
     instance_id: str
@@ -188,7 +188,7 @@ class Reclaimable(Protocol):
     """Optional: a provider whose machines can be taken away as a drill."""
 
     async def reclaim(self, instance_id: str, notice: float | None) -> None:
-        """Takes the machine as the market would: at once (`None`), or `notice` seconds after a notice."""
+        """Takes the machine as the market would: at once, or `notice` seconds after a notice."""
 
 
 @dataclass(frozen=True, slots=True)
