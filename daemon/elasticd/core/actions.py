@@ -10,7 +10,7 @@ from elasticd.routing_table import RoutingTable
 
 @dataclass(frozen=True, slots=True)
 class LaunchNode:
-    """Rent a machine: ends in `LaunchAnswered` or `LaunchFailed`. Repeated with the same content."""
+    """Rent a machine: ends in `LaunchAnswered` or `LaunchFailed`. Repeated unchanged."""
 
     node_id: str
     pool: str
@@ -56,7 +56,10 @@ class StopReplica:
 
 @dataclass(frozen=True, slots=True)
 class PublishTable:
-    """Give the gateway a new table. Needs no commit first and no event after."""
+    """Give the gateway a new table. Needs no commit first and no event after.
+
+    The endpoints' keys are empty: the shell derives them, the core holds no secret.
+    """
 
     table: RoutingTable
 
@@ -66,7 +69,7 @@ Action = LaunchNode | TerminateNode | StartReplica | StopReplica | PublishTable
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One sentence of why, about one subject (`model:NAME`, `node:ID`, `replica:ID`, `pool:NAME`)."""
+    """One sentence of why, about a subject: `model:NAME`, `node:ID`, `replica:ID`, `pool:NAME`."""
 
     subject: str
     text: str

@@ -61,7 +61,7 @@ class LaunchAnswered:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailed:
-    """The provider refused (`definite`), or gave no clear answer (then the same launch is repeated).
+    """The provider refused (`definite`), or gave no clear answer: the same launch is repeated.
 
     `error` is the class name of the `ProviderError`.
     """
@@ -75,7 +75,7 @@ class LaunchFailed:
 
 @dataclass(frozen=True, slots=True)
 class TerminateAnswered:
-    """Ending is under way (`gone` false), or the provider knows of no such instance (`gone` true)."""
+    """Ending is under way (`gone` false), or no such instance exists any more (`gone` true)."""
 
     node_id: str
     instance_id: str

@@ -1,0 +1,202 @@
+"""What the agent and the gateway report, and what it means for nodes and replicas."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elasticd.core.actions import StopReplica
+from elasticd.core.drain import fail_replica, lose_node
+from elasticd.core.events import (
+    ClusterObserved,
+    EndpointBroken,
+    NodeSeen,
+    ReplicaOrderFailed,
+    ReplicaOrderTaken,
+    ReplicaSeen,
+)
+from elasticd.core.fleet import Node, Replica
+from elasticd.core.lifecycle import LIVE, NodePhase, ReplicaPhase
+from elasticd.core.state import State, Step, growing_pause
+
+REOPEN_AFTER = 3.0
+"""Seconds after a broken connection before a good health report opens the endpoint again."""
+
+VANISHED_AFTER = 15.0
+"""Seconds after an order was taken before absence from a complete report means: it is not there."""
+
+STRAY_PERIOD = 15.0
+"""Seconds between two orders to stop a replica that should not be there."""
+
+
+def on_cluster(state: State, step: Step, event: ClusterObserved) -> None:
+    """One report of the agent; only with `complete` does absence say anything."""
+    state.cluster_seen_at = step.now
+    state.cluster_complete = event.complete
+    state.cluster_detail = event.detail
+    for seen in event.nodes:
+        node = state.fleet.node(seen.node_id)
+        if node is not None:
+            _see_node(state, step, node, seen)
+    shown: set[str] = set()
+    for report in event.replicas:
+        replica = state.fleet.replica(report.replica_id)
+        if replica is not None and replica.incarnation == report.incarnation:
+            shown.add(replica.id)
+            if replica.phase in LIVE:
+                _see_replica(state, step, replica, report)
+                continue
+        if report.phase != "stopped":
+            _fence(state, step, report)
+    if event.complete:
+        _absent_replicas(state, step, shown)
+        _absent_nodes(state, step, {n.node_id for n in event.nodes})
+
+
+def _see_node(state: State, step: Step, node: Node, seen: NodeSeen) -> None:
+    if node.phase not in {NodePhase.BOOTING, NodePhase.READY, NodePhase.DRAINING}:
+        return
+    dead = node.dead_since
+    if seen.alive is not None:
+        dead = None if seen.alive else (dead if dead is not None else step.now)
+    gpus = seen.gpus if seen.alive else node.gpus
+    node = state.fleet.put_node(
+        replace(
+            node,
+            boot=seen.boot or node.boot,
+            log_tail=seen.log_tail or node.log_tail,
+            gpus=gpus,
+            dead_since=dead if node.phase is not NodePhase.BOOTING else None,
+        )
+    )
+    if node.phase is not NodePhase.BOOTING:
+        return
+    if seen.boot.startswith("failed"):
+        fail_boot(state, step, node, f"boot {seen.boot}")
+    elif seen.alive and gpus >= _needed_gpus(node) and node.address is not None:
+        state.node_to(
+            step, node, NodePhase.READY, f"joined Ray with {gpus} GPUs", idle_since=step.now
+        )
+        pool = state.pools.get(node.pool)
+        if pool is not None:
+            pool.failures = 0
+
+
+def _needed_gpus(node: Node) -> int:
+    return node.offering.gpu_count if node.offering is not None else 1
+
+
+def fail_boot(state: State, step: Step, node: Node, why: str) -> None:
+    """A machine that did not become a node: given back, and the pool pauses for a while."""
+    lose_node(state, step, node, NodePhase.TERMINATING, why)
+    pool = state.pools.get(node.pool)
+    if pool is not None:
+        pool.failures += 1
+        pool.blocked = f"last machine failed: {why}"
+        pool.blocked_until = step.now + growing_pause(pool.failures, 5.0, 600.0)
+
+
+def _see_replica(state: State, step: Step, replica: Replica, seen: ReplicaSeen) -> None:
+    if seen.phase == "unknown":
+        return
+    replica = state.fleet.put_replica(
+        replace(
+            replica,
+            url=seen.url or replica.url,
+            load_phase=seen.load_phase or replica.load_phase,
+            log_tail=seen.log_tail or replica.log_tail,
+            taken=replica.taken or replica.order == "start",
+        )
+    )
+    if seen.phase == "stopped":
+        end_replica(state, step, replica, replica.cause or seen.error or "engine ended")
+    elif replica.phase is ReplicaPhase.STARTING and seen.phase == "ready" and seen.url:
+        state.replica_to(
+            step, replica, ReplicaPhase.READY, "engine healthy", ready_at=step.now, broken_at=None
+        )
+        model = state.models.get(replica.model)
+        if model is not None:
+            model.failures, model.retry_at, model.last_cause = 0, 0.0, ""
+    elif replica.phase is ReplicaPhase.READY:
+        _check_health(state, step, replica, seen)
+
+
+def _check_health(state: State, step: Step, replica: Replica, seen: ReplicaSeen) -> None:
+    model = state.models.get(replica.model)
+    limit = model.spec.stall_timeout if model is not None else 120.0
+    if seen.stalled_for is not None and seen.stalled_for > limit:
+        fail_replica(state, step, replica, f"stalled: no token for {seen.stalled_for:.0f} s")
+        return
+    broken = replica.broken_at
+    if broken is not None and seen.phase == "ready" and step.now - broken >= REOPEN_AFTER:
+        state.fleet.put_replica(replace(replica, broken_at=None))
+        step.because(f"replica:{replica.id}", "healthy again, endpoint open")
+
+
+def end_replica(state: State, step: Step, replica: Replica, cause: str) -> None:
+    """A replica whose end is confirmed; failures to start make the next start wait."""
+    failed_start = replica.phase in {ReplicaPhase.STARTING, ReplicaPhase.PENDING} or (
+        replica.ready_at is None and replica.cause.startswith("start")
+    )
+    state.replica_to(step, replica, ReplicaPhase.STOPPED, cause, cause=cause)
+    model = state.models.get(replica.model)
+    if failed_start and model is not None:
+        model.failures += 1
+        model.last_cause = cause
+        model.retry_at = step.now + growing_pause(model.failures, 2.0, 300.0)
+
+
+def _fence(state: State, step: Step, report: ReplicaSeen) -> None:
+    """A replica that should not be there (ended, or of another life) is taken down."""
+    last = state.strays.get(report.replica_id)
+    if last is not None and step.now - last < STRAY_PERIOD:
+        return
+    state.strays[report.replica_id] = step.now
+    step.act(StopReplica(report.replica_id, report.incarnation, 0.0))
+    step.because(f"replica:{report.replica_id}", "runs but should not: taken down")
+
+
+def _absent_replicas(state: State, step: Step, shown: set[str]) -> None:
+    for replica in state.fleet.replicas(LIVE):
+        if replica.id in shown or replica.phase is ReplicaPhase.PENDING or not replica.taken:
+            continue
+        asked = replica.asked_at if replica.asked_at is not None else replica.since
+        if replica.order == "stop" or step.due(asked + VANISHED_AFTER):
+            end_replica(state, step, replica, replica.cause or "its actor is gone")
+
+
+def _absent_nodes(state: State, step: Step, shown: set[str]) -> None:
+    for node in state.fleet.nodes({NodePhase.READY, NodePhase.DRAINING}):
+        if node.id not in shown and node.dead_since is None:
+            state.fleet.put_node(replace(node, dead_since=step.now))
+
+
+def on_order_failed(state: State, step: Step, event: ReplicaOrderFailed) -> None:
+    """An order that was refused ends the replica; one that did not arrive is given again."""
+    replica = state.fleet.replica(event.replica_id)
+    if replica is None or replica.incarnation != event.incarnation or replica.phase not in LIVE:
+        return
+    if replica.order != event.order:
+        return
+    if event.definite and event.order == "start":
+        end_replica(state, step, replica, f"start refused: {event.message}")
+    else:
+        state.fleet.put_replica(replace(replica, asked_at=None, retry_at=step.now + 2.0))
+
+
+def on_order_taken(state: State, step: Step, event: ReplicaOrderTaken) -> None:
+    """The agent has the order; the rest is in its reports."""
+    replica = state.fleet.replica(event.replica_id)
+    if replica is None or replica.incarnation != event.incarnation or replica.phase not in LIVE:
+        return
+    if replica.order == event.order:
+        state.fleet.put_replica(replace(replica, taken=True, asked_at=step.now))
+
+
+def on_endpoint_broken(state: State, step: Step, event: EndpointBroken) -> None:
+    """Closes the endpoint until the agent reports it healthy; proves no death."""
+    replica = state.fleet.replica(event.replica_id)
+    if replica is None or replica.incarnation != event.incarnation:
+        return
+    if replica.phase is ReplicaPhase.READY and replica.broken_at is None:
+        state.fleet.put_replica(replace(replica, broken_at=step.now))
+        step.because(f"replica:{replica.id}", f"endpoint closed: {event.message}")

@@ -1,0 +1,137 @@
+"""Taking nodes and replicas out of service: by notice, by scale-down, by loss.
+
+A drained replica takes no new request; it is stopped when the gateway counts nothing on it any
+more, or at the end of its time. A drained node goes back when its last replica has stopped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elasticd.core.demand import STALE_AFTER
+from elasticd.core.events import NoticeArrived, NoticeTakenBack
+from elasticd.core.fleet import Node, Replica
+from elasticd.core.lifecycle import LIVE, NodePhase, ReplicaPhase
+from elasticd.core.state import State, Step
+
+CUT_MARGIN = 2.0
+"""Seconds before a node's end at which its replicas are stopped at the latest."""
+
+SETTLE = 1.0
+"""Seconds after a route is closed in which a request may still be on its way to the replica."""
+
+STOP_GRACE = 5.0
+"""Seconds an engine gets to end by itself once nothing is asked of it."""
+
+
+def drain_replica(state: State, step: Step, replica: Replica, stop_at: float, why: str) -> None:
+    """Closes a replica's route; one that never served, or has no place yet, stops at once."""
+    if replica.phase is ReplicaPhase.PENDING:
+        state.replica_to(step, replica, ReplicaPhase.STOPPED, why, cause=why)
+    elif replica.phase is ReplicaPhase.STARTING:
+        state.replica_to(
+            step, replica, ReplicaPhase.DRAINING, why, cause=why, **_stop_order(step.now)
+        )
+    elif replica.phase is ReplicaPhase.READY:
+        state.replica_to(step, replica, ReplicaPhase.DRAINING, why, cause=why, stop_at=stop_at)
+    elif replica.stop_at is not None and stop_at < replica.stop_at:
+        state.fleet.put_replica(replace(replica, stop_at=stop_at))
+
+
+def fail_replica(state: State, step: Step, replica: Replica, cause: str) -> None:
+    """Ends a replica that no longer works; its engine is taken down, its GPUs stay occupied."""
+    if replica.phase is ReplicaPhase.PENDING:
+        state.replica_to(step, replica, ReplicaPhase.STOPPED, cause, cause=cause)
+    elif replica.phase is not ReplicaPhase.DRAINING:
+        state.replica_to(
+            step, replica, ReplicaPhase.DRAINING, cause, cause=cause, **_stop_order(step.now)
+        )
+
+
+def _stop_order(now: float) -> dict[str, object]:
+    return {"order": "stop", "asked_at": None, "taken": False, "retry_at": None, "stop_at": now}
+
+
+def drain_node(state: State, step: Step, node: Node, cut_at: float, why: str) -> None:
+    """Takes a READY node out of service by `cut_at`; an earlier deadline wins."""
+    if node.phase is NodePhase.READY:
+        node = state.node_to(step, node, NodePhase.DRAINING, why, cut_at=cut_at)
+    elif node.phase is NodePhase.DRAINING and node.cut_at is not None and cut_at < node.cut_at:
+        node = state.fleet.put_node(replace(node, cut_at=cut_at))
+    for replica in state.fleet.live_on(node.id):
+        drain_replica(state, step, replica, max(step.now, cut_at - CUT_MARGIN), why)
+
+
+def lose_node(state: State, step: Step, node: Node, phase: NodePhase, why: str) -> None:
+    """A node that is gone, or given up: its replicas are no more."""
+    state.node_to(step, node, phase, why)
+    if phase is NodePhase.GONE:
+        for replica in state.fleet.live_on(node.id):
+            state.replica_to(
+                step, replica, ReplicaPhase.STOPPED, f"node {node.id}: {why}", cause=why
+            )
+    else:
+        for replica in state.fleet.live_on(node.id):
+            fail_replica(state, step, replica, f"node {node.id}: {why}")
+
+
+def on_notice(state: State, step: Step, event: NoticeArrived) -> None:
+    """An instance will go: the same notice again changes nothing."""
+    for node in state.fleet.nodes({NodePhase.BOOTING, NodePhase.READY, NodePhase.DRAINING}):
+        if node.pool != event.pool or node.instance_id != event.instance_id:
+            continue
+        if event.notice_id in node.notices:
+            return
+        node = state.fleet.put_node(replace(node, notices=(*node.notices, event.notice_id)))
+        why = f"{event.kind} notice, {event.seconds_left:.0f} s left"
+        if node.phase is NodePhase.BOOTING:
+            lose_node(state, step, node, NodePhase.TERMINATING, why)
+        else:
+            drain_node(state, step, node, step.now + max(event.seconds_left, 0.0), why)
+
+
+def on_notice_taken_back(state: State, step: Step, event: NoticeTakenBack) -> None:
+    """The last notice withdrawn puts the node back, with the replicas that still live."""
+    for node in state.fleet.nodes({NodePhase.DRAINING}):
+        if node.pool != event.pool or event.notice_id not in node.notices:
+            continue
+        left = tuple(n for n in node.notices if n != event.notice_id)
+        node = state.fleet.put_node(replace(node, notices=left))
+        if left:
+            return
+        state.node_to(step, node, NodePhase.READY, "notice withdrawn", cut_at=None)
+        for replica in state.fleet.replicas({ReplicaPhase.DRAINING}, node_id=node.id):
+            if replica.order != "stop":
+                state.replica_to(
+                    step, replica, ReplicaPhase.READY, "notice withdrawn", cause="", stop_at=None
+                )
+
+
+def continue_drains(state: State, step: Step) -> None:
+    """Stops drained replicas that are empty or out of time, gives back drained nodes."""
+    for replica in state.fleet.replicas({ReplicaPhase.DRAINING}):
+        if replica.order != "stop" and _drained(state, step, replica):
+            state.fleet.put_replica(
+                replace(replica, order="stop", asked_at=None, taken=False, retry_at=None)
+            )
+    for node in state.fleet.nodes({NodePhase.DRAINING}):
+        cut = node.cut_at is not None and step.due(node.cut_at)
+        if cut or not state.fleet.live_on(node.id):
+            lose_node(state, step, node, NodePhase.TERMINATING, node.reason)
+
+
+def _drained(state: State, step: Step, replica: Replica) -> bool:
+    if replica.stop_at is not None and step.due(replica.stop_at):
+        return True
+    if state.loads_at is None or step.now - state.loads_at > STALE_AFTER:
+        return False
+    settled = step.due(replica.since + SETTLE)
+    return settled and state.loads_at > replica.since and not state.loads.get(replica.id, 0)
+
+
+def surplus(replicas: list[Replica], count: int) -> list[Replica]:
+    """The `count` replicas to do without: the least started first, then the youngest."""
+    order = {ReplicaPhase.PENDING: 0, ReplicaPhase.STARTING: 1, ReplicaPhase.READY: 2}
+    counted = [r for r in replicas if r.phase in LIVE and r.phase in order]
+    counted.sort(key=lambda r: (order[r.phase], -r.created, r.id))
+    return counted[: max(count, 0)]

@@ -1,0 +1,117 @@
+"""Everything the core remembers, and the sheet on which one step writes what it decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticd.core.actions import Action, Reason
+from elasticd.core.demand import Demand
+from elasticd.core.fleet import Fleet, Node, Replica
+from elasticd.core.lifecycle import NodePhase, ReplicaPhase
+from elasticd.core.scaling import ReplicaTarget
+from elasticd.core.specs import ModelSpec, NodePool
+from elasticd.provider import Offering
+
+
+class Step:
+    """One step's sheet: the time, what to do, why, and when to look again."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+        self.actions: list[Action] = []
+        self.reasons: list[Reason] = []
+        self.wake: float | None = None
+
+    def act(self, action: Action) -> None:
+        """Adds an intention."""
+        self.actions.append(action)
+
+    def because(self, subject: str, text: str) -> None:
+        """Adds a sentence about something that changed."""
+        self.reasons.append(Reason(subject, text))
+
+    def due(self, at: float) -> bool:
+        """Whether `at` has come; if not, the plan wakes then."""
+        if self.now >= at:
+            return True
+        self.wake = at if self.wake is None else min(self.wake, at)
+        return False
+
+
+@dataclass(slots=True)
+class PoolState:
+    """What is known of one pool. `listed_at`: last complete instance list (`None`: none yet).
+
+    `aside`: offerings set aside, until when and after how many refusals in a row.
+    `blocked_until`: nothing is bought before, for the reason `blocked`.
+    `orphans`: instances of ours without a node, since when, and when their end was last asked.
+    """
+
+    spec: NodePool
+    offerings: tuple[Offering, ...] | None = None
+    listed_at: float | None = None
+    foreign: str = ""
+    aside: dict[str, tuple[float, int]] = field(default_factory=dict)
+    blocked: str = ""
+    blocked_until: float = 0.0
+    failures: int = 0
+    last_error: str = ""
+    orphans: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ModelState:
+    """What is known of one model. `failures` in a row to start; no new start before `retry_at`.
+
+    `unplaced`: a replica found neither room nor anything to rent; `blocked` says why.
+    """
+
+    spec: ModelSpec
+    demand: Demand
+    target: ReplicaTarget | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+    last_cause: str = ""
+    unplaced: bool = False
+    blocked: str = ""
+
+
+@dataclass(slots=True)
+class State:
+    """The core's memory. Only `decide.Core.step` and what it calls write to it."""
+
+    ledger_id: str
+    fleet: Fleet
+    cluster: str = ""
+    models: dict[str, ModelState] = field(default_factory=dict)
+    pools: dict[str, PoolState] = field(default_factory=dict)
+    targets: dict[str, int] = field(default_factory=dict)
+    loads: dict[str, int] = field(default_factory=dict)
+    loads_at: float | None = None
+    strays: dict[str, float] = field(default_factory=dict)
+    cluster_seen_at: float | None = None
+    cluster_complete: bool = False
+    cluster_detail: str = ""
+    down: str = ""
+    down_since: float = 0.0
+
+    def node_to(self, step: Step, node: Node, phase: NodePhase, reason: str, **more: Any) -> Node:
+        """Moves a node on and says why."""
+        step.because(f"node:{node.id}", f"{node.phase.value} → {phase.value}: {reason}")
+        return self.fleet.move_node(node, phase, step.now, reason, **more)
+
+    def replica_to(
+        self, step: Step, replica: Replica, phase: ReplicaPhase, why: str, **more: Any
+    ) -> Replica:
+        """Moves a replica on and says why."""
+        step.because(
+            f"replica:{replica.id}",
+            f"{replica.model}: {replica.phase.value} → {phase.value}: {why}",
+        )
+        return self.fleet.move_replica(replica, phase, step.now, **more)
+
+
+def growing_pause(failures: int, first: float, longest: float) -> float:
+    """Seconds to wait after so many failures in a row: doubling, bounded."""
+    return min(first * 2.0 ** min(max(failures - 1, 0), 20), longest)

@@ -1,0 +1,473 @@
+"""The fleet's life, promise by promise, in a world where everything can be made to happen."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from elasticd.core.actions import LaunchNode, StartReplica, StopReplica, TerminateNode
+from elasticd.core.events import (
+    ClusterObserved,
+    ClusterUnreachable,
+    DownRequested,
+    EndpointBroken,
+    InstancesListed,
+    LaunchFailed,
+    ListFailed,
+    NodeSeen,
+    NoticeArrived,
+    NoticeTakenBack,
+    ReplicaSeen,
+)
+from elasticd.provider import Instance, InstanceState
+from tests.core.world import LEDGER, World, model, offering, pool
+
+
+def serving(**changes: object) -> World:
+    world = World([model(**changes)])
+    world.start()
+    world.settle(rounds=4)
+    return world
+
+
+def test_one_command_rents_a_node_and_serves() -> None:
+    world = serving()
+    assert len(world.open_endpoints()) == 1
+    assert len(world.actions(LaunchNode)) == 1
+    assert len(world.actions(StartReplica)) == 1
+
+
+def test_nothing_is_bought_before_the_first_instance_list() -> None:
+    world = World()
+    from elasticd.core.events import Configured, OfferingsListed
+
+    plan = world.step(Configured(world.spec), OfferingsListed("spot", world.offerings))
+    assert not world.actions(LaunchNode)
+    assert "not listed yet" in world.core.status(world.now)["models"][0]["blocked"]
+    plan = world.step(InstancesListed("spot", ()))
+    assert any(isinstance(a, LaunchNode) for a in plan.actions)
+
+
+def test_a_queue_that_lasts_brings_a_second_node_and_only_one() -> None:
+    world = serving(max_replicas=2, target_ongoing_requests=4.0, upscale_delay=10.0)
+    for _ in range(30):
+        world.settle(world.demand(queued=6, in_flight=2))
+    assert len(world.open_endpoints()) == 2
+    assert len(world.actions(LaunchNode)) == 2
+
+
+def test_slow_machines_are_not_bought_again_while_they_boot() -> None:
+    world = World([model(min_replicas=4, max_replicas=4)])
+    world.start()
+    todo, world.pending = world.pending, []
+    answers = [world.carry_out(a) for a in todo]
+    for _ in range(30):
+        world.now += 10
+        world.step(*[a for a in answers if a], *world.listings(), world.observed())
+        answers = []
+    assert len(world.actions(LaunchNode)) == 4
+
+
+def test_a_killed_node_is_replaced_once_two_lists_agree() -> None:
+    world = serving()
+    [dead] = world.phases()
+    world.kill_node(dead)
+    world.now += 2
+    world.step(*world.listings())
+    assert world.phases()[dead] == "ready", "one list is not enough"
+    world.now += 2
+    world.step(*world.listings())
+    assert dead not in world.phases()
+    world.settle(rounds=4)
+    assert len(world.open_endpoints()) == 1
+    assert len(world.actions(LaunchNode)) == 2
+
+
+def test_a_failed_list_is_not_an_empty_list() -> None:
+    world = serving()
+    for _ in range(20):
+        world.now += 5
+        world.step(ListFailed("spot", "instances", "Unavailable", "503"))
+    assert list(world.phases().values()) == ["ready"]
+    assert len(world.open_endpoints()) == 1
+
+
+def test_many_nodes_vanishing_at_once_is_probably_our_error() -> None:
+    world = World([model(min_replicas=4, max_replicas=4)])
+    world.start()
+    world.settle(rounds=4)
+    empty = InstancesListed("spot", ())
+    for _ in range(10):
+        world.now += 2
+        world.step(empty)
+    assert list(world.phases().values()) == ["ready"] * 4
+    world.now += 60
+    world.step(empty)
+    assert "ready" not in world.phases().values()
+
+
+def test_an_agent_that_is_away_changes_nothing() -> None:
+    world = serving()
+    for _ in range(20):
+        world.now += 10
+        world.step(ClusterUnreachable("refused"), *world.listings())
+        world.step(ClusterObserved((), (), complete=False))
+    assert len(world.open_endpoints()) == 1
+    assert len(world.actions(LaunchNode)) == 1
+
+
+def test_a_broken_connection_closes_the_endpoint_and_health_opens_it_again() -> None:
+    world = serving()
+    [replica] = world.open_endpoints()
+    world.step(EndpointBroken(replica, 1, "reset"))
+    assert world.open_endpoints() == []
+    world.step(world.observed())
+    assert world.open_endpoints() == [], "a report from before the break proves nothing"
+    world.now += 4
+    world.step(world.observed())
+    assert world.open_endpoints() == [replica]
+    assert list(world.phases().values()) == ["ready"]
+
+
+def test_a_dead_engine_is_respawned_on_the_same_node_under_a_new_id() -> None:
+    world = serving()
+    [old] = world.open_endpoints()
+    seen = world.replicas.pop(old)
+    world.step(
+        ClusterObserved(
+            world.observed().nodes,
+            (ReplicaSeen(old, 1, seen.node_id, "stopped", error="-9"),),
+            True,
+        )
+    )
+    world.settle(rounds=3)
+    [new] = world.open_endpoints()
+    assert new != old
+    assert len(world.actions(LaunchNode)) == 1
+
+
+def test_a_replica_missing_from_a_complete_report_is_respawned() -> None:
+    world = serving()
+    [old] = world.open_endpoints()
+    world.replicas.clear()
+    world.now += 20
+    world.step(world.observed())
+    world.settle(rounds=3)
+    assert world.open_endpoints()
+    assert world.open_endpoints() != [old]
+
+
+def test_a_replica_that_should_not_be_there_is_taken_down() -> None:
+    world = serving()
+    world.replicas["r-old-1-1"] = ReplicaSeen("r-old-1-1", 1, "n", "ready", "http://h/old")
+    plan = world.step(world.observed())
+    assert StopReplica("r-old-1-1", 1, 0.0) in plan.actions
+    assert "r-old-1-1" not in world.open_endpoints()
+
+
+def test_an_engine_that_keeps_failing_is_started_with_growing_pauses() -> None:
+    world = serving(min_replicas=1)
+    starts = []
+    for _ in range(300):
+        world.now += 1
+        starts += [world.now for a in world.pending if isinstance(a, StartReplica)]
+        todo, world.pending = world.pending, []
+        answers = [a for a in map(world.carry_out, todo) if a is not None]
+        world.step(*answers)
+        for rid, seen in list(world.replicas.items()):
+            del world.replicas[rid]
+            dead = ReplicaSeen(rid, 1, seen.node_id, "stopped", error="no such model")
+            world.step(ClusterObserved(world.observed().nodes, (dead,), True))
+    pauses = [b - a for a, b in pairwise(starts)]
+    assert pauses == sorted(pauses)
+    assert len(starts) < 12
+    assert world.core.status(world.now)["models"][0]["last_cause"] == "no such model"
+
+
+def test_a_stalled_engine_is_replaced() -> None:
+    world = serving(stall_timeout=30.0)
+    [old] = world.open_endpoints()
+    node = world.replicas[old].node_id
+    stuck = ReplicaSeen(old, 1, node, "ready", f"http://h/{old}", stalled_for=31.0)
+    world.step(ClusterObserved(world.observed().nodes, (stuck,), True))
+    assert world.open_endpoints() == []
+    world.settle(rounds=4)
+    assert world.open_endpoints()
+    assert world.open_endpoints() != [old]
+
+
+def test_idle_capacity_goes_back_after_its_delays() -> None:
+    world = serving(
+        max_replicas=2, target_ongoing_requests=4.0, upscale_delay=5.0, downscale_delay=60.0
+    )
+    for _ in range(20):
+        world.settle(world.demand(in_flight=8))
+    assert len(world.open_endpoints()) == 2
+    for _ in range(50):
+        world.settle(world.demand(in_flight=1))
+    assert len(world.open_endpoints()) == 2, "kept for the whole downscale_delay"
+    for _ in range(200):
+        world.settle(world.demand(in_flight=1))
+    assert len(world.open_endpoints()) == 1
+    assert len(world.instances) == 1
+    assert len(world.actions(LaunchNode)) == 2
+
+
+def test_scale_to_zero_waits_from_the_last_request_and_one_request_wakes_it() -> None:
+    world = serving(min_replicas=0, scale_to_zero_after=100.0, downscale_delay=10.0)
+    assert world.open_endpoints() == []
+    world.settle(world.demand(queued=1))
+    world.settle(world.demand(in_flight=1), rounds=4)
+    assert len(world.open_endpoints()) == 1
+    for _ in range(90):
+        world.settle(world.demand())
+    assert len(world.open_endpoints()) == 1
+    for _ in range(30):
+        world.settle(world.demand())
+    assert world.open_endpoints() == []
+    for _ in range(130):
+        world.settle(world.demand())
+    assert world.instances == {}
+
+
+def test_missing_demand_never_scales_down() -> None:
+    world = serving(
+        max_replicas=2, target_ongoing_requests=4.0, upscale_delay=5.0, downscale_delay=20.0
+    )
+    for _ in range(20):
+        world.settle(world.demand(in_flight=8))
+    world.settle(rounds=300)
+    assert len(world.open_endpoints()) == 2
+
+
+def test_a_notice_starts_the_replacement_at_once_and_a_repeat_changes_nothing() -> None:
+    world = serving()
+    [node] = world.phases()
+    instance = next(iter(world.instances))
+    notice = NoticeArrived("x", "spot", instance, "interruption", 120.0)
+    plan = world.step(notice)
+    assert any(isinstance(a, LaunchNode) for a in plan.actions)
+    assert world.phases()[node] == "draining"
+    assert world.step(notice).actions == ()
+
+
+def test_a_withdrawn_notice_puts_the_node_and_its_replica_back() -> None:
+    world = serving()
+    [replica] = world.open_endpoints()
+    instance = next(iter(world.instances))
+    world.step(NoticeArrived("x", "spot", instance, "interruption", 120.0))
+    assert world.open_endpoints() == []
+    world.step(NoticeTakenBack("x", "spot", instance))
+    assert world.open_endpoints() == [replica]
+
+
+def test_the_last_replica_of_a_model_is_a_last_resort_while_it_drains() -> None:
+    world = serving()
+    instance = next(iter(world.instances))
+    world.step(NoticeArrived("x", "spot", instance, "interruption", 120.0))
+    [route] = world.table.models
+    assert [e.tier.value for e in route.endpoints] == ["last_resort"]
+
+
+def test_sold_out_chooses_the_next_cheapest_and_does_not_hammer() -> None:
+    world = World(
+        offerings=[offering(zone="a", price=0.3, gpus=1), offering(zone="b", price=0.4, gpus=1)]
+    )
+    world.start()
+    [first] = world.pending
+    assert isinstance(first, LaunchNode)
+    assert [o.zone for o in first.offerings] == ["a", "b"]
+    world.pending.clear()
+    world.step(LaunchFailed(first.node_id, "NoCapacity", "sold out", True))
+    assert world.pending == [], "both were asked for and refused"
+    for _ in range(600):
+        world.now += 1
+        world.step()
+        for action in world.pending:
+            assert isinstance(action, LaunchNode)
+            world.step(LaunchFailed(action.node_id, "NoCapacity", "sold out", True))
+        world.pending.clear()
+    assert 3 <= len(world.actions(LaunchNode)) <= 12
+
+
+def test_refused_credentials_stop_buying_in_that_pool_only() -> None:
+    world = World(
+        [model(pools=("spot", "other"))],
+        [pool("spot"), pool("other")],
+        [offering("spot", price=0.1), offering("other", price=0.9)],
+    )
+    world.start()
+    [first] = world.pending
+    assert isinstance(first, LaunchNode)
+    assert first.pool == "spot"
+    world.pending.clear()
+    world.step(LaunchFailed(first.node_id, "AuthFailed", "bad key", True))
+    [second] = world.pending
+    assert isinstance(second, LaunchNode)
+    assert second.pool == "other"
+
+
+def test_an_unanswered_launch_is_repeated_unchanged_under_the_same_id() -> None:
+    world = World()
+    world.start()
+    [first] = world.pending
+    assert isinstance(first, LaunchNode)
+    world.step(LaunchFailed(first.node_id, "Unavailable", "timeout", False))
+    world.now += 60
+    world.step()
+    assert world.actions(LaunchNode) == [first, first]
+
+
+def test_a_launch_whose_answer_was_lost_is_found_in_the_list() -> None:
+    world = World()
+    world.start()
+    [first] = world.pending
+    assert world.carry_out(first) is not None
+    world.pending.clear()
+    world.step(*world.listings())
+    assert list(world.phases().values()) == ["booting"]
+    world.settle(rounds=4)
+    assert len(world.open_endpoints()) == 1
+    assert len(world.instances) == 1
+
+
+def test_an_orphan_is_ended_after_its_guard_age() -> None:
+    world = serving()
+    orphan = Instance("i-lost", "n-x", LEDGER, InstanceState.RUNNING, offering())
+    world.instances["i-lost"] = orphan
+    world.settle(rounds=10)
+    assert "i-lost" in world.instances, "it may be a launch in flight"
+    world.settle(rounds=30)
+    assert "i-lost" not in world.instances
+    assert len(world.open_endpoints()) == 1
+
+
+def test_machines_of_another_ledger_are_never_touched_and_stop_buying() -> None:
+    world = World()
+    world.instances["i-foreign"] = Instance(
+        "i-foreign", "n-y", "another", InstanceState.RUNNING, offering()
+    )
+    world.start()
+    world.settle(rounds=100)
+    assert "i-foreign" in world.instances
+    assert not world.actions(TerminateNode)
+    assert not world.actions(LaunchNode)
+    assert "another ledger" in world.core.status(world.now)["models"][0]["blocked"]
+
+
+def test_max_nodes_counts_machines_that_are_ending() -> None:
+    world = World([model(min_replicas=2, max_replicas=2)], [pool(max_nodes=2)])
+    world.start()
+    world.settle(rounds=4)
+    node = next(iter(world.phases()))
+    instance = next(iter(world.instances))
+    world.step(NoticeArrived("x", "spot", instance, "interruption", 5.0))
+    for _ in range(10):
+        world.now += 1
+        world.step()
+    assert world.phases()[node] == "terminating"
+    assert len(world.actions(LaunchNode)) == 2
+
+
+def test_gpus_that_come_late_are_waited_for_and_never_coming_fails_the_node() -> None:
+    world = World([model()], [pool(boot_timeout=300.0)])
+    world.start()
+    [first] = world.pending
+    assert isinstance(first, LaunchNode)
+    answer = world.carry_out(first)
+    world.pending.clear()
+    assert answer is not None
+    no_gpu = ClusterObserved((NodeSeen(first.node_id, True, 0),), (), True)
+    world.step(answer, no_gpu)
+    for _ in range(20):
+        world.now += 10
+        world.step(no_gpu, *world.listings())
+    assert world.phases()[first.node_id] == "booting"
+    assert len(world.actions(LaunchNode)) == 1
+    world.now += 120
+    world.step(no_gpu)
+    assert world.phases()[first.node_id] == "terminating"
+
+
+def test_a_restart_adopts_what_lives_and_buys_nothing() -> None:
+    world = World([model(min_replicas=2, max_replicas=2)])
+    world.start()
+    world.settle(rounds=4)
+    before = sorted(world.open_endpoints())
+    world.restart()
+    assert sorted(world.open_endpoints()) == before, "routes stay open before anything is known"
+    world.settle(rounds=20)
+    assert sorted(world.open_endpoints()) == before
+    assert len(world.actions(LaunchNode)) == 2
+
+
+def test_ids_are_never_minted_twice_over_restarts() -> None:
+    world = serving()
+    first = set(world.phases())
+    for _ in range(3):
+        world.restart()
+        world.kill_node(next(iter(world.phases())))
+        world.settle(seconds=3.0, rounds=8)
+    assert len(world.open_endpoints()) == 1
+    assert len(world.launched) == 4
+    assert first < set(world.launched)
+
+
+def test_a_model_taken_out_of_the_configuration_is_drained_and_its_nodes_go_back() -> None:
+    from elasticd.core.events import Configured
+    from elasticd.core.specs import FleetSpec
+
+    world = serving()
+    world.spec = FleetSpec("c", (), world.spec.pools)
+    world.step(Configured(world.spec))
+    world.settle(rounds=200)
+    assert world.instances == {}
+    assert world.replicas == {}
+
+
+def test_a_changed_spec_is_served_by_new_replicas_before_the_old_ones_go() -> None:
+    from elasticd.core.events import Configured
+    from elasticd.core.specs import FleetSpec
+
+    world = serving()
+    [old] = world.open_endpoints()
+    world.spec = FleetSpec("c", (model(spec_hash="newer"),), world.spec.pools)
+    world.step(Configured(world.spec))
+    for _ in range(20):
+        assert world.open_endpoints(), "never without a replica"
+        world.settle()
+    assert world.open_endpoints() != [old]
+    assert len(world.open_endpoints()) == 1
+
+
+def test_more_demand_adds_replicas_and_takes_none_away() -> None:
+    world = World(
+        [model(max_replicas=4, target_ongoing_requests=1.0, upscale_delay=0.0)],
+        [pool(max_nodes=1)],
+    )
+    world.start()
+    world.step(world.demand(queued=3))
+    before = {r["id"] for r in world.core.status(world.now)["replicas"]}
+    world.now += 1
+    world.step(world.demand(queued=4))
+    after = {r["id"] for r in world.core.status(world.now)["replicas"] if r["phase"] != "stopped"}
+    assert len(after) == 4
+    assert before < after
+
+
+def test_down_gives_everything_back_and_buys_nothing_more() -> None:
+    world = World([model(min_replicas=3, max_replicas=3)])
+    world.start()
+    world.settle(rounds=4)
+    world.step(DownRequested("a person"))
+    assert world.open_endpoints() == []
+    world.settle(rounds=40)
+    assert world.instances == {}
+    assert world.phases() == {}
+    assert len(world.actions(LaunchNode)) == 3
+
+
+def test_every_decision_tells_its_reasons() -> None:
+    world = serving(max_replicas=3, target_ongoing_requests=1.0, upscale_delay=0.0)
+    plan = world.step(world.demand(queued=9))
+    texts = [r.text for r in plan.reasons if r.subject == "model:m"]
+    assert texts == ["1 → 3 replicas: 9 queued + 0 in flight: demand wants 9 → max_replicas 3"]
