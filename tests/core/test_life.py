@@ -466,6 +466,18 @@ def test_down_gives_everything_back_and_buys_nothing_more() -> None:
     assert len(world.actions(LaunchNode)) == 3
 
 
+def test_giving_back_goes_on_after_a_restart_and_a_finished_one_serves_again() -> None:
+    world = serving()
+    world.step(DownRequested("a person"))
+    world.restart()
+    world.settle(rounds=40)
+    assert world.instances == {}
+    assert len(world.actions(LaunchNode)) == 1
+    world.restart()
+    world.settle(rounds=5)
+    assert len(world.open_endpoints()) == 1
+
+
 def test_every_decision_tells_its_reasons() -> None:
     world = serving(max_replicas=3, target_ongoing_requests=1.0, upscale_delay=0.0)
     plan = world.step(world.demand(queued=9))

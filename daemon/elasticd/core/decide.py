@@ -29,7 +29,7 @@ from elasticd.core.apply_provider import (
 )
 from elasticd.core.deadlines import ask, pass_limits
 from elasticd.core.demand import Demand
-from elasticd.core.down import give_back
+from elasticd.core.down import give_back, is_down
 from elasticd.core.drain import continue_drains, on_notice, on_notice_taken_back
 from elasticd.core.fleet import Fleet, Row
 from elasticd.core.placement import adjust_counts, place, return_idle
@@ -58,9 +58,16 @@ class Core:
         self._published: tuple[ModelRoute, ...] | None = None
         self._recent: deque[tuple[float, Reason]] = deque(maxlen=_RECENT)
         self._saved: dict[str, int] = {}
+        self._down_saved = ""
+        self._down_done = False
         for row in rows:
             if row.kind == "model" and row.doc is not None:
                 self._saved[row.id] = self._state.targets[row.id] = int(row.doc["target"])
+            elif row.kind == "down" and row.doc is not None:
+                # Interrupted by a restart: it goes on. Finished: this life serves again.
+                self._down_saved = str(row.doc["by"])
+                if not row.doc["done"]:
+                    self._state.down = self._down_saved
 
     def step(self, now: float, events: Sequence[ev.Event]) -> Plan:
         """What follows from these facts at this time."""
@@ -89,13 +96,17 @@ class Core:
             if model.target is not None and self._saved.get(name) != model.target.replicas:
                 self._saved[name] = model.target.replicas
                 rows.append(Row("model", name, {"target": model.target.replicas}))
+        state = self._state
+        done = bool(state.down) and is_down(state)
+        if (state.down, done) != (self._down_saved, self._down_done):
+            self._down_saved, self._down_done = state.down, done
+            doc = {"by": state.down, "done": done} if state.down else None
+            rows.append(Row("down", "fleet", doc))
         return rows
 
     def status(self, now: float) -> dict[str, Any]:
-        """A JSON-able picture of everything known, with the latest reasons."""
-        recent = [
-            {"at": at, "subject": r.subject, "text": r.text} for at, r in reversed(self._recent)
-        ]
+        """A JSON-able picture of everything known, with the latest reasons, newest last."""
+        recent = [{"at": at, "subject": r.subject, "text": r.text} for at, r in self._recent]
         return {**status(self._state, now), "epoch": self._epoch, "recent": recent}
 
     def _apply(self, step: Step, event: ev.Event) -> None:  # noqa: C901 - one arm an event

@@ -39,8 +39,9 @@ def decide_target(
 ) -> ReplicaTarget:
     """The target that follows `current` (`None`: the model is new)."""
     if current is None:
-        start = ReplicaTarget(scaling.min_replicas, (f"min_replicas {scaling.min_replicas}",))
-        return _bounded(_from_demand(now, scaling, demand, start.replicas), scaling)
+        if not demand.known(now):
+            return ReplicaTarget(scaling.min_replicas, (f"min_replicas {scaling.min_replicas}",))
+        current = scaling.min_replicas
     return _bounded(_from_demand(now, scaling, demand, current), scaling)
 
 
@@ -77,7 +78,7 @@ def _lower(
         return ReplicaTarget(
             current, (f"{seen}: demand wants {needed}, waiting {scaling.downscale_delay:g} s",)
         )
-    if needed == 0:
+    if needed == 0 and scaling.min_replicas == 0:
         quiet = None if demand.active_at is None else now - demand.active_at
         if quiet is not None and quiet < scaling.scale_to_zero_after:
             kept = f"kept for {scaling.scale_to_zero_after:g} s after the last request"

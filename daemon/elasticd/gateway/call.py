@@ -1,0 +1,128 @@
+"""A client's request, read once and checked: everything the gateway needs to route it."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.message import Message
+
+from aiohttp import web
+
+from elasticd.gateway.openai import ApiError, bad_request, too_large
+from elasticd.traffic.admission import DEFAULT_PRIORITY
+
+_GIVEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_FIELD_NAME = re.compile(rb'\bname="?([^";\r\n]*)"?')
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request for a replica. `target` is path and query as the client wrote them.
+
+    `engine_id` names the request towards engines: unlike a client's own id it is never used twice.
+    `timeout` in seconds, `None`: no limit of the client's.
+    """
+
+    request_id: str
+    engine_id: str
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+    model: str
+    streamed: bool
+    priority: int
+    timeout: float | None
+
+
+def request_id_of(request: web.Request) -> str:
+    """The client's own id if it is a sane one, else a new one."""
+    given = request.headers.get("X-Request-Id", "")
+    return given if _GIVEN_ID.fullmatch(given) else f"req-{secrets.token_hex(12)}"
+
+
+async def read_call(request: web.Request, request_id: str) -> Call:
+    """Reads the whole body. Raises `ApiError` for what cannot be routed."""
+    priority = _priority(request.headers.get("X-Priority"))
+    timeout = _timeout(request.headers.get("X-Request-Timeout"))
+    try:
+        body = await request.read()
+    except web.HTTPRequestEntityTooLarge as large:
+        raise too_large(request.client_max_size) from large
+    except web.RequestPayloadError as bad:
+        raise bad_request(f"The request body cannot be read: {bad}") from bad
+    if request.content_type == "multipart/form-data":
+        model, streamed = _read_form(body, request.headers["Content-Type"])
+    else:
+        model, streamed = _read_json(body)
+    own = "X-Request-Id" in request.headers
+    return Call(
+        request_id=request_id,
+        engine_id=f"{request_id}-{secrets.token_hex(4)}" if own else request_id,
+        method=request.method,
+        target=request.rel_url.raw_path_qs,
+        headers=request.headers,
+        body=body,
+        model=model,
+        streamed=streamed,
+        priority=priority,
+        timeout=timeout,
+    )
+
+
+def _read_json(body: bytes) -> tuple[str, bool]:
+    try:
+        fields = json.loads(body) if body else {}
+    except (ValueError, RecursionError) as bad:
+        raise bad_request(f"The request body is not JSON: {bad}") from bad
+    if not isinstance(fields, dict):
+        raise bad_request("The request body must be a JSON object")
+    model = fields.get("model")
+    if not isinstance(model, str) or not model:
+        raise _no_model()
+    return model, fields.get("stream") is True
+
+
+def _read_form(body: bytes, content_type: str) -> tuple[str, bool]:
+    """Finds two fields of a multipart form without touching the rest."""
+    header = Message()
+    header["Content-Type"] = content_type
+    boundary = header.get_param("boundary")
+    if not isinstance(boundary, str) or not boundary:
+        raise bad_request("The multipart body has no boundary")
+    fields: dict[bytes, bytes] = {}
+    for part in body.split(b"--" + boundary.encode())[1:]:
+        head, _, value = part.partition(b"\r\n\r\n")
+        name = _FIELD_NAME.search(head)
+        if name and name[1] in (b"model", b"stream"):
+            fields[name[1]] = value.removesuffix(b"\r\n")
+    model = fields.get(b"model", b"").decode("utf-8", "replace").strip()
+    if not model:
+        raise _no_model()
+    return model, fields.get(b"stream", b"").strip().lower() == b"true"
+
+
+def _no_model() -> ApiError:
+    return bad_request("The request names no `model`; GET /v1/models lists them", param="model")
+
+
+def _priority(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_PRIORITY
+    if len(text) == 1 and text in "0123456789":
+        return int(text)
+    raise bad_request(f"X-Priority is a digit from 0 to 9, not {text!r}")
+
+
+def _timeout(text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = _SECONDS.fullmatch(text.strip())
+    if found is None or float(found[1]) == 0:
+        raise bad_request(f'X-Request-Timeout is a duration such as "90" or "90s", not {text!r}')
+    return float(found[1]) * _UNITS[found[2] or "s"]

@@ -1,0 +1,120 @@
+"""The async shell around `Admission`: requests await their lease here.
+
+Performs the outcomes that `Admission` returns, keeps the one timer it asks for, and pokes the
+reporter when the scaler should hear at once. Decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from elasticd.gateway.openai import turned_away
+from elasticd.routing_table import RoutingTable
+from elasticd.traffic.admission import Admission, Ask, Granted, Lease, Outcome, Ticket
+
+
+class Claim:
+    """A request's place: first in the queue, then on a replica. Leaving it gives both back."""
+
+    def __init__(self, desk: Desk, ticket: Ticket, granted: asyncio.Future[Lease]) -> None:
+        self._desk = desk
+        self._ticket = ticket
+        self._granted = granted
+
+    async def lease(self) -> Lease:
+        """Waits for a slot. Raises `ApiError` when there will be none."""
+        return await self._granted
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._granted.cancel() and not self._granted.cancelled():
+            self._granted.exception()  # it has been told, also if nobody came to hear it
+        self._desk.leave(self._ticket)
+
+
+class Desk:
+    """Hands out claims. `now` is the clock; `poke` makes the reporter speak at once."""
+
+    def __init__(
+        self, admission: Admission, now: Callable[[], float], poke: Callable[[], None]
+    ) -> None:
+        self._admission = admission
+        self._now = now
+        self._poke = poke
+        self._waiting: dict[int, asyncio.Future[Lease]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def claim(self, ask: Ask) -> Claim:
+        """A new request's place in the queue."""
+        was_idle = self._admission.idle
+        ticket, outcomes = self._admission.submit(ask, self._now())
+        if was_idle or not self._admission.has_replica(ask.model, self._now()):
+            self._poke()
+        return self._claim(ticket, outcomes)
+
+    def claim_again(self, lease: Lease, *, lost: bool) -> Claim:
+        """The place of a request whose replica failed it; its former claim has been left."""
+        return self._claim(*self._admission.retry(lease, self._now(), lost=lost))
+
+    def leave(self, ticket: Ticket) -> None:
+        """Ends a claim; the slot goes to the next request at once."""
+        self._waiting.pop(ticket.id, None)
+        self._perform(self._admission.leave(ticket.id, self._now()))
+
+    def apply(self, table: RoutingTable) -> None:
+        """Puts a new table in force."""
+        self._perform(self._admission.apply(table, self._now()))
+
+    def replica_failed(self, lease: Lease) -> None:
+        """Sets the replica aside for a while."""
+        self._admission.failed(lease.endpoint, self._now())
+
+    def replica_answered(self, lease: Lease) -> None:
+        """The replica works."""
+        self._admission.answered(lease.endpoint)
+
+    def close(self) -> None:
+        """Stops the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _claim(self, ticket: Ticket, outcomes: Iterable[Outcome]) -> Claim:
+        granted: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        self._waiting[ticket.id] = granted
+        self._perform(outcomes)
+        return Claim(self, ticket, granted)
+
+    def _perform(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            waiting = self._waiting.pop(outcome.ticket.id)
+            if waiting.done():
+                continue  # its owner was cancelled just now and is about to leave
+            if isinstance(outcome, Granted):
+                waiting.set_result(outcome.lease)
+            else:
+                waiting.set_exception(turned_away(outcome))
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._now()
+        wake_at = self._admission.wake_at(now)
+        if wake_at is not None:
+            delay = max(0.0, wake_at - now)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._perform(self._admission.tick(self._now()))

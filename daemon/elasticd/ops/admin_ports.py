@@ -1,0 +1,44 @@
+"""What the admin API asks of the controller. The API knows nothing else of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from elasticd.core.events import Event
+from elasticd.routing_table import RoutingTable
+
+
+class DrillRefused(Exception):
+    """A preemption drill that cannot be done, with the HTTP status that says why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Tables(Protocol):
+    """Where the routing table is."""
+
+    async def wait_for_other(
+        self, epoch: int, version: int, wait: float
+    ) -> RoutingTable | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AdminPorts:
+    """The controller, as the admin API sees it.
+
+    `status` is the whole JSON-able picture. `problem` says what is wrong with the loop (empty:
+    alive), `waiting_for` what is missing until it is in control (empty: ready). `emit` tells the
+    loop a fact. `preempt` takes a node's machine away, `seconds` after a notice or at once;
+    it raises `DrillRefused`.
+    """
+
+    status: Callable[[], dict[str, Any]]
+    problem: Callable[[], str]
+    waiting_for: Callable[[], list[str]]
+    emit: Callable[[Event], None]
+    preempt: Callable[[str, float | None], Awaitable[dict[str, Any]]]
+    tables: Tables

@@ -1,0 +1,111 @@
+"""Watches the Ray cluster through its agent, by long poll."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from elasticd.agent_api.client import AgentRefused, AgentUnreachable
+from elasticd.agent_api.messages import ClusterState, ReplicaReport
+from elasticd.core.codec import encode
+from elasticd.core.events import ClusterObserved, ClusterUnreachable, NodeSeen, ReplicaSeen
+from elasticd.runtime.ports import Agent, Clock, Emit
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class PollTimes:
+    """Seconds: how long the agent may hold an unchanged answer, how much later it counts as away,
+    how soon it is asked again after a failure and after a change."""
+
+    wait: float = 2.0
+    late: float = 10.0
+    retry: float = 1.0
+    spacing: float = 0.2
+
+
+class ClusterWatch:
+    """Turns the agent's state into events, also an unchanged one: its age is a fact too."""
+
+    def __init__(self, agent: Agent, clock: Clock, emit: Emit, times: PollTimes) -> None:
+        self._agent = agent
+        self._clock = clock
+        self._emit = emit
+        self._times = times
+        self._seen_at: float | None = None
+        self._error = ""
+
+    @property
+    def seen(self) -> bool:
+        """Whether the agent has answered at least once."""
+        return self._seen_at is not None
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        incarnation, version = "", -1
+        while True:
+            try:
+                state = await self._ask(incarnation, version)
+                event = observed(state)
+                encode(event)
+            except Exception as error:
+                self._away(error)
+                incarnation, version = "", -1
+                await asyncio.sleep(self._times.retry)
+                continue
+            incarnation, version = state.incarnation, state.version
+            self._seen_at, self._error = self._clock.now(), ""
+            self._emit(event)
+            await asyncio.sleep(self._times.spacing)
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-able; `seen_age` in seconds, `None` before the first answer."""
+        age = None if self._seen_at is None else self._clock.now() - self._seen_at
+        return {"seen_age": age, "error": self._error}
+
+    async def _ask(self, incarnation: str, version: int) -> ClusterState:
+        limit = self._times.wait + self._times.late
+        try:
+            async with asyncio.timeout(limit):
+                return await self._agent.state(incarnation, version, self._times.wait)
+        except TimeoutError as late:
+            raise AgentUnreachable(f"the agent did not answer within {limit:g} s") from late
+
+    def _away(self, error: Exception) -> None:
+        """Nothing is known now. What is not an answer we understand is no knowledge either."""
+        if not isinstance(error, AgentUnreachable | AgentRefused):
+            _log.warning("agent_answer_not_understood", exc_info=error)
+        self._error = str(error) or repr(error)
+        self._emit(ClusterUnreachable(self._error))
+
+
+def observed(state: ClusterState) -> ClusterObserved:
+    """The agent's words in the core's."""
+    return ClusterObserved(
+        nodes=tuple(NodeSeen(n.node_id, n.alive, n.gpus, n.boot, n.log_tail) for n in state.nodes),
+        replicas=tuple(_replica(r) for r in state.replicas),
+        complete=state.complete,
+        detail=state.detail,
+    )
+
+
+def _replica(report: ReplicaReport) -> ReplicaSeen:
+    """A replica that is stopping is neither ready nor stopped: nothing can be said of it."""
+    known = report.phase in {"starting", "ready", "stopped"}
+    stalled = report.stalled_for
+    return ReplicaSeen(
+        replica_id=report.replica_id,
+        incarnation=report.incarnation,
+        node_id=report.node_id,
+        phase=report.phase if known else "unknown",
+        url=report.url,
+        load_phase=report.load_phase,
+        stalled_for=stalled if stalled is not None and math.isfinite(stalled) else None,
+        error=report.error,
+        log_tail=report.stderr_tail,
+    )

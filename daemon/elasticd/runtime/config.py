@@ -1,0 +1,65 @@
+"""What a controller is told at start; made from the settings by `elasticd.app`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elasticd.core.specs import FleetSpec
+from elasticd.provider import Market, ProviderPlugin
+from elasticd.runtime.call_limits import CallLimits
+from elasticd.runtime.cluster_watch import PollTimes
+from elasticd.runtime.ledger import JournalLimits
+from elasticd.runtime.observer import WatchPeriods
+from elasticd.runtime.orders import EnginePorts
+
+
+@dataclass(frozen=True, slots=True)
+class PoolConfig:
+    """One pool's provider. `options` is an instance of `plugin.options`.
+
+    Without `periods` the plugin's `defaults` may set `instances_every` and `offerings_every`, in
+    seconds: how often a provider may be asked is the provider's own matter.
+    """
+
+    plugin: ProviderPlugin
+    options: Any
+    market: Market | None = None
+    periods: WatchPeriods | None = None
+    limits: CallLimits = field(default_factory=CallLimits)
+
+    @property
+    def watch_periods(self) -> WatchPeriods:
+        """How often this pool is listed."""
+        if self.periods is not None:
+            return self.periods
+        usual, own = WatchPeriods(), self.plugin.defaults
+        return WatchPeriods(
+            instances=float(own.get("instances_every", usual.instances)),
+            offerings=float(own.get("offerings_every", usual.offerings)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """`pools` has an entry for each pool of `fleet`. Times in seconds.
+
+    `bootstrap` renders the boot script of a node from its id and its single-use join token.
+    `stop_grace`: how long calls under way may still be answered when the controller stops.
+    `fault_linger`: how long the admin API tells of a fault before the process ends for it.
+    """
+
+    state_dir: Path
+    fleet: FleetSpec
+    pools: Mapping[str, PoolConfig]
+    agent_url: str
+    admin_socket: Path
+    bootstrap: Callable[[str, str], str]
+    admin_listen: tuple[str, int] | None = None
+    engine_ports: EnginePorts = field(default_factory=EnginePorts)
+    poll: PollTimes = field(default_factory=PollTimes)
+    journal: JournalLimits = field(default_factory=JournalLimits)
+    stop_grace: float = 3.0
+    fault_linger: float = 5.0

@@ -1,0 +1,220 @@
+"""The controller's parts list: builds everything in order, runs it, takes it apart in reverse.
+
+Stopping (SIGTERM, SIGINT) means: no new action, what is under way may still be answered and is
+written down, machines and replicas stay. A fault of the control loop ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from elasticd.agent_api.client import AgentClient
+from elasticd.clock import Clock
+from elasticd.cluster_secret import ClusterSecret
+from elasticd.core.events import Configured
+from elasticd.core.fleet import Row
+from elasticd.errors import ElasticdError
+from elasticd.ops.admin import full_app, reading_app
+from elasticd.ops.admin_ports import AdminPorts
+from elasticd.ops.admin_site import serve_tcp, serve_unix
+from elasticd.provider import PoolContext
+from elasticd.runtime.cluster_watch import ClusterWatch
+from elasticd.runtime.config import ControllerConfig
+from elasticd.runtime.drill import Drill
+from elasticd.runtime.executor import Executor
+from elasticd.runtime.inbox import Inbox
+from elasticd.runtime.ledger import Ledger, Restored
+from elasticd.runtime.loop import ControlLoop
+from elasticd.runtime.observer import PoolWatch
+from elasticd.runtime.orders import OrderMaker
+from elasticd.runtime.performer import Identity, Performer
+from elasticd.runtime.picture import Picture
+from elasticd.runtime.ports import ControlCore
+from elasticd.runtime.providers import PoolProvider
+from elasticd.runtime.table_holder import TableHolder
+
+CoreFactory = Callable[[str, int, Sequence[Row]], ControlCore]
+"""Makes the core from the ledger's id, the epoch and the rows of an earlier life."""
+
+_Eternal = Callable[[], Coroutine[Any, Any, None]]
+_log = structlog.get_logger()
+
+
+class ControllerFailed(ElasticdError):
+    """A part that should run for ever has ended."""
+
+
+async def run_controller(config: ControllerConfig, core_factory: CoreFactory) -> None:
+    """Runs until SIGTERM or SIGINT. Raises `ElasticdError` when it cannot start or go on."""
+    async with contextlib.AsyncExitStack() as parts:
+        await _run(config, core_factory, parts)
+    _log.info("controller_stopped", machines="kept")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shell:
+    """What moves, once built."""
+
+    control: ControlLoop
+    executor: Executor
+    tables: TableHolder
+    ports: AdminPorts
+    eternal: Mapping[str, _Eternal]
+
+
+async def _run(
+    config: ControllerConfig,
+    core_factory: CoreFactory,
+    parts: contextlib.AsyncExitStack,
+) -> None:
+    ledger = await Ledger.open(config.state_dir, config.journal)
+    parts.push_async_callback(ledger.aclose)
+    stop = parts.enter_context(_stop_signals())
+    shell = await _build(config, core_factory, parts, ledger)
+    parts.push_async_callback(shell.executor.aclose)
+    await parts.enter_async_context(serve_unix(full_app(shell.ports), config.admin_socket))
+    if config.admin_listen is not None:
+        reading = reading_app(shell.ports)
+        await parts.enter_async_context(serve_tcp(reading, *config.admin_listen))
+    parts.callback(shell.tables.close)
+    _log.info("controller_started", epoch=ledger.restored.epoch, rows=len(ledger.restored.rows))
+    await _until_stopped(shell, stop, config.fault_linger)
+    await shell.executor.aclose(config.stop_grace)
+    await shell.control.flush()
+
+
+async def _build(
+    config: ControllerConfig,
+    core_factory: CoreFactory,
+    parts: contextlib.AsyncExitStack,
+    ledger: Ledger,
+) -> _Shell:
+    restored = ledger.restored
+    clock = Clock(floor=restored.last_time)
+    secret = ClusterSecret.load_or_create(config.state_dir)
+    pools = await parts.enter_async_context(_open_pools(config, restored, clock))
+    agent = await parts.enter_async_context(AgentClient(config.agent_url, secret.agent_token))
+    inbox = Inbox()
+    inbox.put(Configured(config.fleet))
+    core = core_factory(restored.ledger_id, restored.epoch, restored.rows)
+    tables = TableHolder(secret.engine_key)
+    performer = Performer(
+        Identity(config.fleet.cluster, restored.ledger_id),
+        pools,
+        agent,
+        OrderMaker(config.fleet, secret.engine_key, config.engine_ports),
+        lambda node_id: config.bootstrap(node_id, secret.join_token(node_id)),
+    )
+    executor = Executor(performer, inbox.put)
+    control = ControlLoop(core, clock, inbox, ledger, executor, tables.publish)
+    cluster = ClusterWatch(agent, clock, inbox.put, config.poll)
+    watches = [
+        PoolWatch(pool, config.pools[name].watch_periods, clock, inbox.put)
+        for name, pool in pools.items()
+    ]
+    picture = Picture(core, clock, restored, pools)
+    ports = AdminPorts(
+        status=lambda: picture.status(control.health, cluster, executor),
+        problem=lambda: control.health.problem,
+        waiting_for=lambda: picture.waiting_for(control.health, cluster),
+        emit=inbox.put,
+        preempt=Drill(core, clock, pools).preempt,
+        tables=tables,
+    )
+    return _Shell(control, executor, tables, ports, _eternal_parts(watches, cluster))
+
+
+async def _until_stopped(shell: _Shell, stop: asyncio.Event, linger: float) -> None:
+    """Runs the parts side by side until `stop`; any of them that ends before is a fault."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            loop = group.create_task(_lingering(shell.control, stop, linger), name="control loop")
+            others = [
+                group.create_task(_for_ever(name, part), name=name)
+                for name, part in shell.eternal.items()
+            ]
+            await stop.wait()
+            shell.control.request_stop()
+            await loop
+            for task in others:
+                task.cancel()
+    except ExceptionGroup as faults:
+        fault = _first(faults)
+        if isinstance(fault, ElasticdError):
+            raise fault from faults
+        raise ControllerFailed(f"the controller met a fault: {fault!r}") from faults
+
+
+async def _lingering(control: ControlLoop, stop: asyncio.Event, linger: float) -> None:
+    """Keeps the admin API up for a moment after a fault, so that people can see what happened."""
+    try:
+        await control.run()
+    except ElasticdError:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(linger):
+                await stop.wait()
+        raise
+
+
+def _eternal_parts(watches: Sequence[PoolWatch], cluster: ClusterWatch) -> dict[str, _Eternal]:
+    parts: dict[str, _Eternal] = {"cluster watch": cluster.run}
+    for watch in watches:
+        parts[f"instances of {watch.pool}"] = watch.watch_instances
+        parts[f"offerings of {watch.pool}"] = watch.watch_offerings
+        if watch.hears_notices:
+            parts[f"notices of {watch.pool}"] = watch.watch_notices
+    return parts
+
+
+async def _for_ever(name: str, part: _Eternal) -> None:
+    await part()
+    raise ControllerFailed(f"{name}: ended, though it should run for ever")
+
+
+def _first(faults: BaseExceptionGroup[BaseException]) -> BaseException:
+    fault = faults.exceptions[0]
+    return _first(fault) if isinstance(fault, BaseExceptionGroup) else fault
+
+
+@contextlib.asynccontextmanager
+async def _open_pools(
+    config: ControllerConfig, restored: Restored, clock: Clock
+) -> AsyncIterator[dict[str, PoolProvider]]:
+    async with contextlib.AsyncExitStack() as opened:
+        pools: dict[str, PoolProvider] = {}
+        for spec in config.fleet.pools:
+            wanted = config.pools[spec.name]
+            folder = config.state_dir / "pools" / spec.name
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            context = PoolContext(
+                pool=spec.name,
+                cluster=config.fleet.cluster,
+                ledger_id=restored.ledger_id,
+                state_dir=folder,
+                market=wanted.market,
+                accelerators=spec.accelerators,
+            )
+            provider = wanted.plugin.create(context, wanted.options)
+            pools[spec.name] = PoolProvider(spec.name, provider, clock, wanted.limits)
+            opened.push_async_callback(pools[spec.name].aclose)
+        yield pools
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[asyncio.Event]:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

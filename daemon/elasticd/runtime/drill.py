@@ -1,0 +1,54 @@
+"""A preemption drill: takes a node's machine away through its provider, as its market would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticd.ops.admin_ports import DrillRefused
+from elasticd.provider import InstanceNotFound, ProviderError
+from elasticd.runtime.ports import Clock, ControlCore
+from elasticd.runtime.providers import CannotReclaim, PoolProvider
+
+
+class Drill:
+    """Finds the node by id, or by the beginning of its id where only one begins so."""
+
+    def __init__(self, core: ControlCore, clock: Clock, pools: Mapping[str, PoolProvider]) -> None:
+        self._core = core
+        self._clock = clock
+        self._pools = pools
+
+    async def preempt(self, node_id: str, notice: float | None) -> dict[str, Any]:
+        """Says what was taken. Raises `DrillRefused`."""
+        node = self._find(node_id)
+        instance_id, pool = node["instance_id"], self._pools.get(node["pool"])
+        if instance_id is None:
+            raise DrillRefused(409, f"node {node['id']} has no machine yet ({node['phase']})")
+        if pool is None:
+            raise DrillRefused(409, f"node {node['id']}: pool {node['pool']!r} is not configured")
+        try:
+            await pool.reclaim(instance_id, notice)
+        except (CannotReclaim, InstanceNotFound) as cannot:
+            raise DrillRefused(409, str(cannot)) from cannot
+        except ProviderError as failed:
+            raise DrillRefused(502, str(failed)) from failed
+        return {
+            "node_id": node["id"],
+            "instance_id": instance_id,
+            "pool": node["pool"],
+            "notice": notice,
+        }
+
+    def _find(self, node_id: str) -> Mapping[str, Any]:
+        nodes: list[Mapping[str, Any]]
+        nodes = [n for n in self._core.status(self._clock.now())["nodes"] if n["phase"] != "gone"]
+        exact = [node for node in nodes if node["id"] == node_id]
+        found = exact or [node for node in nodes if node["id"].startswith(node_id)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(node["id"] for node in found)
+            raise DrillRefused(409, f"{node_id!r} may be any of {names}; give more of the id")
+        known = ", ".join(node["id"] for node in nodes) or "none"
+        raise DrillRefused(404, f"no node {node_id!r}; nodes there are: {known}")

@@ -1,0 +1,293 @@
+"""Who waits for a replica and who has one: a pure, bounded queue per model.
+
+Owns every `Ticket` (a waiting request) and every `Lease` (its claim on one slot). No I/O, no
+clock: `now` is an argument, and each method returns the outcomes for the async shell to perform.
+
+The rules:
+
+* A ticket ends in exactly one of: `Granted`, `Expired`, `Rejected`, or its owner leaves.
+* Order is priority (9 first), then arrival. A retry keeps its arrival, so it stands in front.
+* Leaving, for whatever reason, frees the slot and grants it to the next ticket at once.
+* A request that lost its replica waits afresh; one that was only refused keeps its deadline.
+"""
+
+from __future__ import annotations
+
+import bisect
+import enum
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from elasticd.routing_table import Endpoint, ModelRoute, RoutingTable
+from elasticd.traffic.census import Census, ModelCount
+from elasticd.traffic.routing import ReplicaKey, Router, replica_key
+
+DEFAULT_PRIORITY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a request wants: a slot of the model. Priority 9 goes first, 0 last."""
+
+    model: str
+    priority: int = DEFAULT_PRIORITY
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A waiting request. `deadline` in seconds; `tried` are replicas that failed it before."""
+
+    id: int
+    ask: Ask
+    arrived: float
+    deadline: float
+    tried: frozenset[ReplicaKey] = frozenset()
+
+    @property
+    def rank(self) -> tuple[int, float, int]:
+        """The place in the queue; smaller is sooner."""
+        return -self.ask.priority, self.arrived, self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A ticket's claim on one slot of one replica."""
+
+    ticket: Ticket
+    endpoint: Endpoint
+
+
+class Refusal(enum.Enum):
+    """Why a ticket was not even kept waiting."""
+
+    NO_TABLE = "no_table"
+    UNKNOWN_MODEL = "unknown_model"
+    QUEUE_FULL = "queue_full"
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The ticket has a slot."""
+
+    lease: Lease
+
+    @property
+    def ticket(self) -> Ticket:
+        return self.lease.ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """No slot came in time. `state` says what the model was waiting for."""
+
+    ticket: Ticket
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The ticket may not wait."""
+
+    ticket: Ticket
+    why: Refusal
+
+
+Outcome = Granted | Expired | Rejected
+
+
+class Admission:
+    """The queues and leases of all models. One owner calls it; nothing in it awaits."""
+
+    def __init__(self, router: Router | None = None) -> None:
+        self._router = router or Router()
+        self._table: RoutingTable | None = None
+        self._routes: dict[str, ModelRoute] = {}
+        self._queues: dict[str, list[Ticket]] = {}
+        self._tickets: dict[int, Ticket] = {}
+        self._leases: dict[int, Lease] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._minted = 0
+        self._census = Census()
+
+    # -- what requests do ------------------------------------------------------------------
+
+    def submit(self, ask: Ask, now: float) -> tuple[Ticket, list[Outcome]]:
+        """A new request asks for a slot."""
+        ticket = self._mint(ask, arrived=now, now=now)
+        route = self._routes.get(ask.model)
+        if route is None:
+            why = Refusal.NO_TABLE if self._table is None else Refusal.UNKNOWN_MODEL
+            return ticket, [Rejected(ticket, why)]
+        self._census.arrived(ask.model)
+        self._enqueue(ticket)
+        outcomes = self._grant(ask.model, now)
+        if ticket.id in self._tickets and len(self._queues[ask.model]) > route.queue_limit:
+            self._dequeue(ticket)
+            outcomes.append(Rejected(ticket, Refusal.QUEUE_FULL))
+        self._keep(ticket)
+        return ticket, outcomes
+
+    def retry(self, lease: Lease, now: float, *, lost: bool) -> tuple[Ticket, list[Outcome]]:
+        """A request whose replica failed before the first byte asks again, at its old place.
+
+        `lost`: the replica had taken the request. The old lease must have been left.
+        """
+        assert lease.ticket.id not in self._leases, "leave the lease before asking again"
+        old = lease.ticket
+        ticket = replace(
+            self._mint(old.ask, arrived=old.arrived, now=now),
+            tried=old.tried | {replica_key(lease.endpoint)},
+        )
+        if not lost:
+            ticket = replace(ticket, deadline=old.deadline)
+        if old.ask.model not in self._routes:
+            return ticket, [Rejected(ticket, Refusal.UNKNOWN_MODEL)]
+        self._enqueue(ticket)
+        outcomes = self._grant(old.ask.model, now)
+        self._keep(ticket)
+        return ticket, outcomes
+
+    def leave(self, ticket_id: int, now: float) -> list[Outcome]:
+        """The request is over, gave up waiting, or goes on as a retry; twice is once."""
+        waiting = self._tickets.get(ticket_id)
+        if waiting is not None:
+            self._dequeue(waiting)
+            self._count(waiting.ask.model)
+            return []
+        lease = self._leases.pop(ticket_id, None)
+        if lease is None:
+            return []
+        self._router.give_back(lease.endpoint)
+        model = lease.ticket.ask.model
+        self._census.running(model, -1)
+        outcomes = self._grant(model, now)
+        self._count(model)
+        return outcomes
+
+    def failed(self, endpoint: Endpoint, now: float) -> None:
+        """The replica's connection broke or it refuses: it is set aside for a while."""
+        self._router.set_aside(endpoint, now)
+
+    def answered(self, endpoint: Endpoint) -> None:
+        """The replica gave a first byte."""
+        self._router.proven(endpoint)
+
+    # -- what the world does ---------------------------------------------------------------
+
+    def apply(self, table: RoutingTable, now: float) -> list[Outcome]:
+        """A new table: leases go on wherever they are, waiting tickets see the new endpoints."""
+        self._table = table
+        self._routes = {route.model: route for route in table.models}
+        self._router.follow(table)
+        outcomes: list[Outcome] = []
+        for ticket in list(self._tickets.values()):
+            if ticket.ask.model not in self._routes:
+                self._dequeue(ticket)
+                outcomes.append(Rejected(ticket, Refusal.UNKNOWN_MODEL))
+        return outcomes + self._grant_all(now)
+
+    def tick(self, now: float) -> list[Outcome]:
+        """Time has passed: ends the tickets that are due, looks again at replicas set aside."""
+        outcomes: list[Outcome] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            ticket = self._tickets.get(heapq.heappop(self._deadlines)[1])
+            if ticket is not None:
+                self._dequeue(ticket)
+                self._count(ticket.ask.model)
+                outcomes.append(Expired(ticket, self._routes[ticket.ask.model].state))
+        return outcomes + self._grant_all(now)
+
+    def wake_at(self, now: float) -> float | None:
+        """When `tick` will have something to do, if nothing else happens before."""
+        while self._deadlines and self._deadlines[0][1] not in self._tickets:
+            heapq.heappop(self._deadlines)
+        times = [self._deadlines[0][0]] if self._deadlines else []
+        waiting = (self._routes[m] for m, queue in self._queues.items() if queue)
+        back = self._router.next_return(waiting, now)
+        if back is not None:
+            times.append(back)
+        return min(times, default=None)
+
+    # -- what others may know --------------------------------------------------------------
+
+    @property
+    def table(self) -> RoutingTable | None:
+        """The table in force; `None` before the first."""
+        return self._table
+
+    def has_replica(self, model: str, now: float) -> bool:
+        """Whether some replica of the model takes requests, full or not."""
+        route = self._routes.get(model)
+        return route is not None and self._router.usable(route, now)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing runs."""
+        return not self._tickets and not self._leases
+
+    def counts(self) -> tuple[ModelCount, ...]:
+        """Demand of every model of the table since the last `counts_taken`."""
+        return self._census.read(self._routes)
+
+    def counts_taken(self, counts: Iterable[ModelCount]) -> None:
+        """These counts have reached the controller: the next ones start from here."""
+        self._census.taken(counts)
+
+    def loads(self) -> dict[str, int]:
+        """Requests in flight by replica id."""
+        return self._router.loads(self._table) if self._table else {}
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _mint(self, ask: Ask, arrived: float, now: float) -> Ticket:
+        self._minted += 1
+        route = self._routes.get(ask.model)
+        return Ticket(self._minted, ask, arrived, now + (route.max_wait if route else 0.0))
+
+    def _enqueue(self, ticket: Ticket) -> None:
+        queue = self._queues.setdefault(ticket.ask.model, [])
+        bisect.insort(queue, ticket, key=lambda t: t.rank)
+        self._tickets[ticket.id] = ticket
+
+    def _keep(self, ticket: Ticket) -> None:
+        """Remembers the deadline, only of a ticket that really waits: most never do."""
+        if ticket.id in self._tickets:
+            heapq.heappush(self._deadlines, (ticket.deadline, ticket.id))
+        self._count(ticket.ask.model)
+
+    def _dequeue(self, ticket: Ticket) -> None:
+        del self._tickets[ticket.id]
+        queue = self._queues[ticket.ask.model]
+        del queue[bisect.bisect_left(queue, ticket.rank, key=lambda t: t.rank)]
+        if not queue:
+            del self._queues[ticket.ask.model]
+
+    def _grant_all(self, now: float) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for model in sorted(self._queues):
+            outcomes += self._grant(model, now)
+            self._count(model)
+        return outcomes
+
+    def _grant(self, model: str, now: float) -> list[Outcome]:
+        """Gives free slots to tickets in order. A retry that must wait does not block others."""
+        outcomes: list[Outcome] = []
+        route = self._routes.get(model)
+        if route is None:
+            return outcomes
+        for ticket in list(self._queues.get(model, ())):
+            endpoint = self._router.choose(route, ticket.tried, now)
+            if endpoint is None:
+                if not ticket.tried:
+                    break
+                continue
+            self._dequeue(ticket)
+            self._router.take(endpoint)
+            lease = self._leases[ticket.id] = Lease(ticket, endpoint)
+            self._census.running(model, +1)
+            outcomes.append(Granted(lease))
+        return outcomes
+
+    def _count(self, model: str) -> None:
+        self._census.waiting(model, len(self._queues.get(model, ())))

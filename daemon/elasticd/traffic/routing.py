@@ -1,0 +1,150 @@
+"""Which replica takes the next request: pure bookkeeping of slots and of replicas set aside.
+
+Owns the in-flight count and the standing of every replica. Knows nothing of queues, sockets or
+the clock: `now` is an argument, in seconds.
+
+* Late binding: only a replica with a free slot is chosen; the least loaded wins, ties by id.
+* A `last_resort` endpoint is taken only when no open one could be used at all, full or not.
+* Passive ejection: a replica whose connection broke, or that refuses, is set aside for a short
+  time that doubles with each failure in a row. It is back when that has passed, when it answers,
+  or when the table closes and reopens it.
+* A replica that a request has tried is avoided while any other usable one exists, full or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+
+from elasticd.routing_table import Endpoint, ModelRoute, RoutingTable, Tier
+
+ReplicaKey = tuple[str, int]
+"""Replica id and incarnation: a restarted replica starts with a clean record."""
+
+
+def replica_key(endpoint: Endpoint) -> ReplicaKey:
+    """What a replica's standing is kept under."""
+    return endpoint.replica_id, endpoint.incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Ejection:
+    """How long a failing replica is set aside: `first` seconds, then doubled up to `longest`."""
+
+    first: float = 0.5
+    longest: float = 4.0
+
+    def period(self, failures: int) -> float:
+        """Seconds after the given number of failures in a row (at least one)."""
+        return min(self.longest, self.first * 2.0 ** min(failures - 1, 16))
+
+
+@dataclass(slots=True)
+class _Standing:
+    """One replica. `failures` counts since it last answered."""
+
+    in_flight: int = 0
+    failures: int = 0
+    aside_until: float = 0.0
+
+
+class Router:
+    """Counts what runs on each replica and picks the next one."""
+
+    def __init__(self, ejection: Ejection | None = None) -> None:
+        self._ejection = ejection or Ejection()
+        self._standings: dict[ReplicaKey, _Standing] = {}
+
+    def choose(self, route: ModelRoute, tried: Set[ReplicaKey], now: float) -> Endpoint | None:
+        """The replica for one request now; `None` while every replica it may use is full."""
+        free = [e for e in self._candidates(route, tried, now) if self.in_flight(e) < e.slots]
+        return min(free, key=self._preference, default=None)
+
+    def usable(self, route: ModelRoute, now: float) -> bool:
+        """Whether any replica of the route takes requests at all, full or not."""
+        return bool(self._candidates(route, frozenset(), now))
+
+    def in_flight(self, endpoint: Endpoint) -> int:
+        """Requests that run on the replica."""
+        standing = self._standings.get(replica_key(endpoint))
+        return standing.in_flight if standing else 0
+
+    def take(self, endpoint: Endpoint) -> None:
+        """Occupies one slot."""
+        standing = self._standings.setdefault(replica_key(endpoint), _Standing())
+        if standing.in_flight >= endpoint.slots:
+            raise ValueError(f"replica {endpoint.replica_id} has no free slot of {endpoint.slots}")
+        standing.in_flight += 1
+
+    def give_back(self, endpoint: Endpoint) -> None:
+        """Frees one slot."""
+        standing = self._standings[replica_key(endpoint)]
+        assert standing.in_flight > 0
+        standing.in_flight -= 1
+
+    def set_aside(self, endpoint: Endpoint, now: float) -> None:
+        """The replica failed a request. Many streams that break at once are one failure."""
+        standing = self._standings.setdefault(replica_key(endpoint), _Standing())
+        if standing.aside_until <= now:
+            standing.failures += 1
+            standing.aside_until = now + self._ejection.period(standing.failures)
+
+    def proven(self, endpoint: Endpoint) -> None:
+        """The replica answered a request: it is as good as new."""
+        standing = self._standings.get(replica_key(endpoint))
+        if standing is not None:
+            standing.failures = 0
+            standing.aside_until = 0.0
+
+    def next_return(self, routes: Iterable[ModelRoute], now: float) -> float | None:
+        """When the first of the replicas that are set aside in these routes comes back."""
+        times = [
+            standing.aside_until
+            for route in routes
+            for endpoint in route.endpoints
+            if (standing := self._standings.get(replica_key(endpoint))) is not None
+            and standing.aside_until > now
+        ]
+        return min(times, default=None)
+
+    def follow(self, table: RoutingTable) -> None:
+        """Forgets what the table overrules: replicas it closed or no longer lists."""
+        listed = {replica_key(e): e for m in table.models for e in m.endpoints}
+        for key, standing in list(self._standings.items()):
+            endpoint = listed.get(key)
+            if endpoint is None or endpoint.tier is Tier.CLOSED:
+                standing.failures = 0
+                standing.aside_until = 0.0
+            if endpoint is None and standing.in_flight == 0:
+                del self._standings[key]
+
+    def loads(self, table: RoutingTable) -> dict[str, int]:
+        """Requests in flight by replica id: all replicas of the table, and those that still run."""
+        counts = {e.replica_id: 0 for m in table.models for e in m.endpoints}
+        for (replica_id, _), standing in self._standings.items():
+            if replica_id in counts or standing.in_flight:
+                counts[replica_id] = counts.get(replica_id, 0) + standing.in_flight
+        return counts
+
+    def _candidates(
+        self, route: ModelRoute, tried: Set[ReplicaKey], now: float
+    ) -> Sequence[Endpoint]:
+        """The best group that has a member: untried before tried, open before last resort."""
+        able = [e for e in route.endpoints if self._able(e, now)]
+        untried = [e for e in able if replica_key(e) not in tried] if tried else able
+        for group in (untried, able):
+            for tier in (Tier.OPEN, Tier.LAST_RESORT):
+                found = [e for e in group if e.tier is tier]
+                if found:
+                    return found
+        return ()
+
+    def _able(self, endpoint: Endpoint, now: float) -> bool:
+        if endpoint.tier is Tier.CLOSED or endpoint.slots < 1:
+            return False
+        standing = self._standings.get(replica_key(endpoint))
+        return standing is None or standing.aside_until <= now
+
+    def _preference(self, endpoint: Endpoint) -> tuple[float, str, int]:
+        capacity = endpoint.slots * max(endpoint.weight, 1e-6)
+        return self.in_flight(endpoint) / capacity, endpoint.replica_id, endpoint.incarnation

@@ -1,0 +1,199 @@
+"""A cloud and a cluster in memory: machines join at once, engines are ready at once.
+
+The controller reaches the cloud as a provider and the cluster over the agent's real wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from elasticd.agent_api.messages import ClusterState, NodeReport, ReplicaOrder, ReplicaReport
+from elasticd.provider import (
+    Instance,
+    InstanceNotFound,
+    InstanceState,
+    LaunchRequest,
+    Offering,
+    PoolContext,
+    ProviderPlugin,
+)
+from elasticd.runtime.cluster_watch import PollTimes
+from elasticd.runtime.config import ControllerConfig, PoolConfig
+from elasticd.runtime.controller import CoreFactory, run_controller
+from elasticd.runtime.observer import WatchPeriods
+from tests.runtime.fakes import OFFERING, fleet_spec
+
+DEADLINE = 20.0
+
+
+class World:
+    """Machines and engines; both outlive any controller."""
+
+    def __init__(self) -> None:
+        self.machines: dict[str, Instance] = {}
+        self.engines: dict[str, ReplicaOrder] = {}
+        self.launched: list[LaunchRequest] = []
+        self.contexts: list[PoolContext] = []
+        self.tokens: set[str | None] = set()
+
+    async def offerings(self) -> Sequence[Offering]:
+        return (OFFERING,)
+
+    async def launch(self, request: LaunchRequest) -> Instance:
+        self.launched.append(request)
+        instance = Instance(
+            f"i-{request.node_id}",
+            request.node_id,
+            request.ledger_id,
+            InstanceState.RUNNING,
+            OFFERING,
+            "127.0.0.1",
+        )
+        return self.machines.setdefault(request.node_id, instance)
+
+    async def terminate(self, instance_id: str) -> None:
+        node_id = instance_id.removeprefix("i-")
+        if node_id not in self.machines:
+            raise InstanceNotFound(instance_id)
+        self.kill(node_id)
+
+    async def instances(self) -> Sequence[Instance]:
+        return tuple(self.machines.values())
+
+    async def reclaim(self, instance_id: str, notice: float | None) -> None:
+        self.kill(instance_id.removeprefix("i-"))
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+    def kill(self, node_id: str) -> None:
+        """The machine goes, with every engine on it."""
+        del self.machines[node_id]
+        self.engines = {r: o for r, o in self.engines.items() if o.node_id != node_id}
+
+    def create(self, context: PoolContext, options: Any) -> World:
+        self.contexts.append(context)
+        return self
+
+    def agent(self) -> web.Application:
+        app = web.Application()
+        app.router.add_get("/v1/state", self._state)
+        app.router.add_put("/v1/replicas/{id}", self._start)
+        app.router.add_delete("/v1/replicas/{id}", self._stop)
+        return app
+
+    async def _state(self, request: web.Request) -> web.Response:
+        self.tokens.add(request.headers.get("Authorization"))
+        state = ClusterState(
+            "life",
+            1,
+            complete=True,
+            head_alive=True,
+            nodes=tuple(NodeReport(n, True, gpus=1, boot="up") for n in self.machines),
+            replicas=tuple(
+                ReplicaReport(
+                    o.replica_id,
+                    o.incarnation,
+                    o.node_id,
+                    o.model,
+                    o.spec_hash,
+                    "ready",
+                    url=f"http://{o.host}:{o.port_min}",
+                )
+                for o in self.engines.values()
+            ),
+        )
+        return web.json_response(state.to_json())
+
+    async def _start(self, request: web.Request) -> web.Response:
+        order = ReplicaOrder.from_json(await request.json())
+        self.engines.setdefault(order.replica_id, order)
+        return web.json_response({}, status=202)
+
+    async def _stop(self, request: web.Request) -> web.Response:
+        self.engines.pop(request.match_info["id"], None)
+        return web.json_response({}, status=202)
+
+
+@asynccontextmanager
+async def agent_of(world: World) -> AsyncIterator[str]:
+    runner = web.AppRunner(world.agent(), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def config(world: World, state_dir: Path, agent_url: str, **more: Any) -> ControllerConfig:
+    plain = ControllerConfig(
+        state_dir=state_dir,
+        fleet=fleet_spec(min_replicas=1, max_replicas=2),
+        pools={
+            "lab": PoolConfig(
+                ProviderPlugin(options=object, create=world.create),
+                None,
+                periods=WatchPeriods(instances=0.2, offerings=5.0),
+            )
+        },
+        agent_url=agent_url,
+        admin_socket=state_dir / "run" / "admin.sock",
+        bootstrap=lambda node_id, token: f"join {node_id} {token}",
+        poll=PollTimes(wait=0.2, spacing=0.05, retry=0.1),
+        stop_grace=0.5,
+        fault_linger=0.5,
+    )
+    return replace(plain, **more)
+
+
+class Operator:
+    """Asks over the admin socket."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def ask(self, method: str, path: str, **more: Any) -> tuple[int, Any]:
+        async with self._session.request(method, path, **more) as answer:
+            return answer.status, (await answer.json() if answer.status != 204 else None)
+
+    async def status(self) -> Any:
+        return (await self.ask("GET", "/api/v1/status"))[1]
+
+    async def until(self, holds: Callable[[Any], bool], path: str = "/api/v1/status") -> Any:
+        """The first answer for which `holds` is true."""
+        async with asyncio.timeout(DEADLINE):
+            while True:
+                try:
+                    _, answer = await self.ask("GET", path)
+                except aiohttp.ClientConnectionError:
+                    answer = None
+                if answer is not None and holds(answer):
+                    return answer
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def living(settings: ControllerConfig, core: CoreFactory) -> AsyncIterator[Operator]:
+    """A controller of this process; stopped by SIGTERM at the end, as an init system would."""
+    life = asyncio.ensure_future(run_controller(settings, core))
+    connector = aiohttp.UnixConnector(str(settings.admin_socket))
+    try:
+        async with aiohttp.ClientSession("http://admin", connector=connector) as session:
+            yield Operator(session)
+    finally:
+        if not life.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(DEADLINE):
+            await life

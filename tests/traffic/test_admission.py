@@ -1,0 +1,186 @@
+"""Promises of the queues and leases."""
+
+from __future__ import annotations
+
+from elasticd.routing_table import Tier
+from elasticd.traffic.admission import (
+    Admission,
+    Ask,
+    Expired,
+    Granted,
+    Lease,
+    Outcome,
+    Refusal,
+    Rejected,
+)
+from elasticd.traffic.census import ModelCount
+from elasticd.traffic.routing import Ejection, Router
+from tests.traffic.tables import endpoint, route, table
+
+
+def opened(*endpoints, queue_limit: int = 100, max_wait: float = 60.0) -> Admission:
+    admission = Admission(Router(Ejection(first=1.0)))
+    admission.apply(table(route(*endpoints, queue_limit=queue_limit, max_wait=max_wait)), 0.0)
+    return admission
+
+
+def lease_of(outcomes: list[Outcome]) -> Lease:
+    (outcome,) = outcomes
+    assert isinstance(outcome, Granted)
+    return outcome.lease
+
+
+def test_a_request_with_a_free_slot_starts_at_once() -> None:
+    admission = opened(endpoint())
+    ticket, outcomes = admission.submit(Ask("m"), 0.0)
+    assert lease_of(outcomes) == Lease(ticket, endpoint())
+
+
+def test_before_the_first_table_nothing_is_known() -> None:
+    ticket, outcomes = Admission().submit(Ask("m"), 0.0)
+    assert outcomes == [Rejected(ticket, Refusal.NO_TABLE)]
+
+
+def test_an_unknown_model_is_refused() -> None:
+    ticket, outcomes = opened(endpoint()).submit(Ask("other"), 0.0)
+    assert outcomes == [Rejected(ticket, Refusal.UNKNOWN_MODEL)]
+
+
+def test_higher_priority_goes_first_then_arrival() -> None:
+    admission = opened(endpoint(slots=1))
+    running, _ = admission.submit(Ask("m"), 0.0)
+    waiting = [
+        admission.submit(Ask("m", priority), now)[0]
+        for now, priority in ((1.0, 5), (2.0, 9), (3.0, 5), (4.0, 0))
+    ]
+    order = []
+    current = running
+    for _ in waiting:
+        current = lease_of(admission.leave(current.id, 5.0)).ticket
+        order.append(current)
+    assert order == [waiting[1], waiting[0], waiting[2], waiting[3]]
+
+
+def test_a_full_queue_refuses_the_newcomer_only() -> None:
+    admission = opened(endpoint(slots=1), queue_limit=1)
+    running, _ = admission.submit(Ask("m"), 0.0)
+    waiting, outcomes = admission.submit(Ask("m"), 0.0)
+    assert outcomes == []
+    refused, outcomes = admission.submit(Ask("m"), 0.0)
+    assert outcomes == [Rejected(refused, Refusal.QUEUE_FULL)]
+    assert lease_of(admission.leave(running.id, 0.0)).ticket == waiting
+
+
+def test_a_queue_limit_of_zero_still_serves_what_can_start_at_once() -> None:
+    admission = opened(endpoint(slots=1), queue_limit=0)
+    assert lease_of(admission.submit(Ask("m"), 0.0)[1])
+
+
+def test_a_ticket_expires_at_its_deadline_with_the_state_of_its_model() -> None:
+    admission = opened(max_wait=10.0)
+    ticket, _ = admission.submit(Ask("m"), 1.0)
+    assert admission.wake_at(1.0) == 11.0
+    assert admission.tick(10.9) == []
+    assert admission.tick(11.0) == [Expired(ticket, "starting 1 replica")]
+    assert admission.leave(ticket.id, 12.0) == []
+    assert admission.wake_at(12.0) is None
+
+
+def test_a_new_endpoint_serves_what_waited() -> None:
+    admission = opened()
+    ticket, outcomes = admission.submit(Ask("m"), 0.0)
+    assert outcomes == []
+    assert not admission.has_replica("m", 0.0)
+    outcomes = admission.apply(table(route(endpoint()), version=2), 1.0)
+    assert lease_of(outcomes).ticket == ticket
+
+
+def test_a_model_that_leaves_the_table_turns_its_queue_away() -> None:
+    admission = opened()
+    ticket, _ = admission.submit(Ask("m"), 0.0)
+    assert admission.apply(table(version=2), 1.0) == [Rejected(ticket, Refusal.UNKNOWN_MODEL)]
+
+
+def test_a_lease_outlives_its_endpoint_in_the_table() -> None:
+    admission = opened(endpoint(slots=1))
+    ticket, _ = admission.submit(Ask("m"), 0.0)
+    admission.apply(table(route(endpoint(slots=1, tier=Tier.CLOSED)), version=2), 1.0)
+    admission.apply(table(route(), version=3), 1.0)
+    assert admission.loads() == {"r1": 1}
+    assert admission.leave(ticket.id, 2.0) == []
+    assert admission.idle
+
+
+def test_a_retry_stands_at_its_old_place_and_goes_elsewhere() -> None:
+    first, second = endpoint("a", slots=1), endpoint("b", slots=1)
+    admission = opened(first, second)
+    lost = lease_of(admission.submit(Ask("m"), 0.0)[1])
+    other = lease_of(admission.submit(Ask("m"), 1.0)[1])
+    later, _ = admission.submit(Ask("m"), 2.0)
+    admission.failed(lost.endpoint, 3.0)
+    assert admission.leave(lost.ticket.id, 3.0) == []
+    again, outcomes = admission.retry(lost, 3.0, lost=True)
+    assert outcomes == []
+    granted = lease_of(admission.leave(other.ticket.id, 3.1))
+    assert (granted.ticket, granted.endpoint) == (again, second)
+    granted = lease_of(admission.tick(4.0))
+    assert (granted.ticket, granted.endpoint) == (later, first)
+
+
+def test_a_lost_request_waits_afresh_and_a_refused_one_keeps_its_deadline() -> None:
+    for lost, deadline in ((True, 150.0), (False, 60.0)):
+        admission = opened(endpoint(slots=1))
+        lease = lease_of(admission.submit(Ask("m"), 0.0)[1])
+        admission.failed(lease.endpoint, 90.0)
+        admission.leave(lease.ticket.id, 90.0)
+        again, _ = admission.retry(lease, 90.0, lost=lost)
+        assert again.deadline == deadline
+
+
+def test_a_retry_is_never_refused_for_a_full_queue() -> None:
+    admission = opened(endpoint(slots=1), queue_limit=0)
+    lease = lease_of(admission.submit(Ask("m"), 0.0)[1])
+    admission.failed(lease.endpoint, 0.0)
+    admission.leave(lease.ticket.id, 0.0)
+    _, outcomes = admission.retry(lease, 0.0, lost=True)
+    assert outcomes == []
+    assert lease_of(admission.tick(1.0)).endpoint == lease.endpoint
+
+
+def test_a_retry_that_must_wait_blocks_nobody() -> None:
+    first, second = endpoint("a", slots=1), endpoint("b", slots=1)
+    admission = opened(first, second)
+    refused = lease_of(admission.submit(Ask("m"), 0.0)[1])
+    admission.submit(Ask("m"), 0.0)
+    admission.leave(refused.ticket.id, 0.0)
+    _, outcomes = admission.retry(refused, 0.0, lost=False)
+    assert outcomes == []
+    ticket, outcomes = admission.submit(Ask("m"), 1.0)
+    assert lease_of(outcomes) == Lease(ticket, first)
+
+
+def test_waking_is_asked_for_when_a_replica_comes_back() -> None:
+    admission = opened(endpoint(slots=1))
+    admission.failed(endpoint(slots=1), 0.0)
+    assert admission.wake_at(0.0) is None
+    ticket, _ = admission.submit(Ask("m"), 0.2)
+    assert admission.wake_at(0.2) == 1.0
+    assert lease_of(admission.tick(1.0)).ticket == ticket
+
+
+def test_counts_tell_the_peak_and_lose_no_arrival() -> None:
+    admission = opened(endpoint(slots=1), queue_limit=1)
+    running, _ = admission.submit(Ask("m"), 0.0)
+    waiting, _ = admission.submit(Ask("m"), 0.0)
+    admission.submit(Ask("m"), 0.0)
+    admission.leave(waiting.id, 1.0)
+    counts = admission.counts()
+    assert counts == (ModelCount("m", queued=0, in_flight=1, peak=2, arrivals=3),)
+    admission.submit(Ask("m"), 2.0)
+    admission.counts_taken(counts)
+    assert admission.counts() == (ModelCount("m", queued=1, in_flight=1, peak=2, arrivals=1),)
+    admission.leave(running.id, 3.0)
+
+
+def test_a_model_without_requests_is_counted_as_zero() -> None:
+    assert opened().counts() == (ModelCount("m", 0, 0, 0, 0),)
