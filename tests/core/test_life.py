@@ -82,6 +82,22 @@ def test_a_killed_node_is_replaced_once_two_lists_agree() -> None:
     assert len(world.actions(LaunchNode)) == 2
 
 
+def test_a_node_that_ray_calls_dead_takes_no_replica_and_another_is_rented() -> None:
+    world = serving()
+    [dead] = world.phases()
+    world.joined.discard(dead)
+    world.kill_replicas(dead)
+    world.now += 20
+    world.step(world.observed())
+    for _ in range(4):
+        world.now += 1
+        todo, world.pending = world.pending, []
+        world.step(*[a for a in map(world.carry_out, todo) if a is not None])
+    starts = [a for a in world.actions(StartReplica) if isinstance(a, StartReplica)]
+    assert [a.node_id for a in starts] == [dead], "only the first life was on it"
+    assert len(world.actions(LaunchNode)) == 2
+
+
 def test_a_failed_list_is_not_an_empty_list() -> None:
     world = serving()
     for _ in range(20):

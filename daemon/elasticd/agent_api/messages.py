@@ -111,7 +111,7 @@ class NodeReport(_Wire):
 
 @dataclass(frozen=True, slots=True)
 class ClusterState(_Wire):
-    """Everything one agent knows. `incarnation` is new with each agent start, `version` grows in it.
+    """Everything one agent knows. `incarnation` is new with each agent start, `version` grows.
 
     `complete`: the head answers and all living replicas have been gathered, so that absence
     from the lists means absence. `detail` says in words what is wrong, if anything.
@@ -148,10 +148,15 @@ class ClusterState(_Wire):
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest(_Wire):
-    """A fresh machine's first word to the agent, with its single-use join token."""
+    """A fresh machine's first word to the agent, with its single-use join token.
+
+    `nonce`: the machine's own random word; with it the same machine may ask again when the
+    answer was lost.
+    """
 
     node_id: str
     token: str
+    nonce: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,9 @@ def place(state: State, step: Step) -> None:
     """Starts PENDING replicas where there is room; rents what is missing."""
     used = state.fleet.occupied()
     ready = {
-        n.id: n.expected_gpus - used.get(n.id, 0) for n in state.fleet.nodes({NodePhase.READY})
+        n.id: n.expected_gpus - used.get(n.id, 0)
+        for n in state.fleet.nodes({NodePhase.READY})
+        if n.dead_since is None  # Ray would refuse; whether it is lost is decided elsewhere
     }
     coming = {n.id: n.expected_gpus for n in state.fleet.nodes(NODE_COMING)}
     for model in state.models.values():

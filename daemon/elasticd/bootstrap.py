@@ -1,0 +1,32 @@
+"""The boot script of a rented machine. Carries one secret: the single-use join token."""
+
+from __future__ import annotations
+
+import shlex
+
+_SCRIPT = """#!/bin/sh
+# elasticd: starts this machine's node watcher. The token below opens the door once.
+set -eu
+umask 077
+ELASTICD_JOIN_TOKEN={token}
+export ELASTICD_JOIN_TOKEN
+PYTHON={python}
+if ! command -v "$PYTHON" >/dev/null 2>&1; then
+    echo "elasticd: $PYTHON is not on this machine; set the pool's python" >&2
+    exit 1
+fi
+exec "$PYTHON" -m elasticd.node.watcher --node-id {node_id} --agent {agent_url}
+"""
+
+
+def render(node_id: str, agent_url: str, join_token: str, python: str) -> str:
+    """A POSIX shell script that becomes the node watcher of `node_id`.
+
+    `python` is the interpreter on the machine in whose environment elasticd and Ray live.
+    """
+    return _SCRIPT.format(
+        token=shlex.quote(join_token),
+        python=shlex.quote(python),
+        node_id=shlex.quote(node_id),
+        agent_url=shlex.quote(agent_url),
+    )

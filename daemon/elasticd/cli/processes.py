@@ -1,0 +1,92 @@
+"""The single processes: `controller`, `gateway`, `agent`, `head`, and `node` on rented machines."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from elasticd.cli.common import Commands, add_config, configuration
+from elasticd.errors import UsageError
+
+
+def add_to(commands: Commands) -> None:
+    """Declares the commands."""
+    for name, call, help_text in (
+        ("controller", controller, "decides: the ledger, providers, the admin API"),
+        ("gateway", gateway, "the OpenAI-compatible entry"),
+        ("agent", agent, "the Ray driver: starts and stops replicas"),
+        ("head", head, "the managed Ray head"),
+    ):
+        parser = commands.add_parser(name, help=help_text)
+        add_config(parser)
+        parser.set_defaults(call=call)
+    # Declared for the help text; `main` hands its arguments on before they are parsed here.
+    commands.add_parser("node", help="the watcher of one rented machine", add_help=False)
+
+
+def controller(args: argparse.Namespace) -> int:
+    """Runs until stopped."""
+    from elasticd import app
+    from elasticd.cli.demo_model import ensure_demo_model
+    from elasticd.ops.telemetry import set_up_logs
+
+    config = configuration(args)
+    ensure_demo_model(config, _tell)
+    set_up_logs("controller")
+    asyncio.run(app.controller(config))
+    return 0
+
+
+def gateway(args: argparse.Namespace) -> int:
+    """Runs until stopped, then finishes what runs."""
+    from elasticd import app
+    from elasticd.ops.telemetry import set_up_logs
+
+    config = configuration(args)
+    set_up_logs("gateway")
+    asyncio.run(app.gateway(config))
+    return 0
+
+
+def agent(args: argparse.Namespace) -> int:
+    """Runs until stopped; replicas go on."""
+    from elasticd.cli.run_plan import check_ray
+    from elasticd.ops.telemetry import set_up_logs
+
+    config = configuration(args)
+    check_ray()
+    set_up_logs("agent")
+    from elasticd.ray_side.agent import AgentConfig, run_agent
+
+    listen, ray = config.settings.agent.listen, config.settings.ray
+    address = str(ray.address) if ray.address else f"127.0.0.1:{ray.port}"
+    asyncio.run(run_agent(AgentConfig(config.state_dir, address, listen.host, listen.port)))
+    return 0
+
+
+def head(args: argparse.Namespace) -> int:
+    """Runs until stopped; nodes and replicas go on without it."""
+    from elasticd import app
+    from elasticd.cli.run_plan import check_ray
+    from elasticd.node.head import run_head
+
+    config = configuration(args)
+    check_ray()
+    if not config.settings.ray.managed:
+        raise UsageError(
+            f"{config.path}: ray.address names a head that runs elsewhere; there is none to manage"
+        )
+    return run_head(app.head_config(config))
+
+
+def node(argv: Sequence[str]) -> int:
+    """The watcher, with its own command line."""
+    from elasticd.node.watcher import main
+
+    return main(argv)
+
+
+def _tell(line: str) -> None:
+    print(f"elasticd: {line}", file=sys.stderr, flush=True)

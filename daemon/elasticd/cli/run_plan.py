@@ -1,0 +1,103 @@
+"""What `elasticd run` is going to start, and whether this machine lets it."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import socket
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticd.errors import UsageError
+from elasticd.ops.supervisor import ChildSpec
+from elasticd.settings.load import Configuration
+from elasticd.settings.units import Address
+
+
+def under_systemd() -> bool:
+    """Whether systemd started us: it reads our output and decides when we stop."""
+    return bool(os.environ.get("INVOCATION_ID") or os.environ.get("NOTIFY_SOCKET"))
+
+
+def releases(configuration: Configuration) -> bool:
+    """Whether stopping gives the machines back."""
+    on_stop = configuration.settings.on_stop
+    return on_stop == "release" if on_stop else not under_systemd()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One child, the addresses it will listen on, and the key that sets each of them."""
+
+    spec: ChildSpec
+    listens: tuple[tuple[Address, str], ...]
+
+
+def parts(configuration: Configuration) -> tuple[Part, ...]:
+    """The children in the order they start; they stop in the reverse order."""
+    settings = configuration.settings
+    head_port = Address("127.0.0.1", settings.ray.port)
+    longest_drain = max(model.drain_timeout for model in settings.models)
+    found = [
+        _part(configuration, "agent", ((settings.agent.listen, "agent.listen"),), 20.0),
+        _part(configuration, "controller", ((settings.admin.listen, "admin.listen"),), 20.0),
+        _part(
+            configuration,
+            "gateway",
+            ((settings.gateway.listen, "gateway.listen"),),
+            longest_drain + 10.0,
+        ),
+    ]
+    if settings.ray.managed:
+        found.insert(0, _part(configuration, "head", ((head_port, "ray.port"),), 40.0))
+    return tuple(found)
+
+
+def _part(
+    configuration: Configuration,
+    name: str,
+    listens: tuple[tuple[Address, str], ...],
+    stop_grace: float,
+) -> Part:
+    argv = (sys.executable, "-m", "elasticd.cli", name, "-c", str(configuration.path))
+    # Under systemd the journal keeps what the children say; in a terminal it would drown the rest.
+    log = None if under_systemd() else configuration.state_dir / "logs" / f"{name}.log"
+    return Part(ChildSpec(name, argv, log, stop_grace), listens)
+
+
+def check_ray() -> None:
+    """Raises `UsageError` when the Ray side cannot start at all."""
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError(
+            "the cluster agent and the head need Ray, which is not installed beside elasticd; "
+            f"run: {sys.executable} -m pip install 'elasticd[ray]'"
+        )
+
+
+def check_ports(wanted: Iterable[Part], path: Path) -> None:
+    """Raises `UsageError` naming every address that something else already listens on."""
+    taken = [
+        f"{address} is taken by another program (key {key})"
+        for part in wanted
+        for address, key in part.listens
+        if _is_taken(address)
+    ]
+    if taken:
+        lines = "\n  ".join(taken)
+        raise UsageError(
+            f"{path}: cannot listen:\n  {lines}\nstop the other program or change the key"
+        )
+
+
+def _is_taken(address: Address) -> bool:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address.host, address.port))
+        except OSError as bad:
+            return bad.errno == errno.EADDRINUSE
+    return False

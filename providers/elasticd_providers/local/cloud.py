@@ -1,0 +1,264 @@
+"""The machines of one pool on this host. Blocking; every public method holds the pool's file lock,
+so that it is whole for other threads and other processes, and a caller that dies leaves either
+nothing or a machine that the next caller finds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from elasticd.provider import (
+    Instance,
+    InstanceNotFound,
+    InstanceState,
+    LaunchRequest,
+    Offering,
+    PoolContext,
+    Rejected,
+    Unavailable,
+)
+from elasticd_providers.local import process
+from elasticd_providers.local.catalog import Catalog
+from elasticd_providers.local.environment import machine_environment
+from elasticd_providers.local.machine_init import now as boot_clock
+from elasticd_providers.local.records import Control, MachineFiles, MachineRecord
+from elasticd_providers.local.switches import Switches
+
+ADDRESS = "127.0.0.1"
+_START_LIMIT = 30.0
+"""Seconds until the init of a new machine must have said something."""
+_KILL_PATIENCE = 1.0
+_REMEMBERED = 50
+"""So many dead machines keep their record and boot log."""
+_LONGEST_NODE_DIR = 40
+"""Ray's unix sockets lie below it, and their paths are limited to 107 bytes."""
+_SHORTEST_BASE = Path("/tmp")  # noqa: S108
+
+
+class Cloud:
+    """Launches, lists and ends machines."""
+
+    def __init__(self, context: PoolContext, catalog: Catalog) -> None:
+        self._context = context
+        self._catalog = catalog
+        self._machines = context.state_dir / "machines"
+        self._gone = context.state_dir / "gone"
+        self._lock = context.state_dir / "pool.lock"
+        for directory in (self._machines, self._gone):
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def offerings(self, switches: Switches) -> list[Offering]:
+        """All of the catalog, sold out where the switches or the number of machines say so."""
+        with process.exclusively(self._lock):
+            return self._catalog.offerings(switches, machines=len(list(self._living())))
+
+    def launch(self, request: LaunchRequest, switches: Switches) -> Instance:
+        """The machine of `request.node_id`: the living one, the remembered dead one, a new one."""
+        instance_id = self._instance_id(request)
+        files = MachineFiles(self._machines / instance_id)
+        with process.exclusively(self._lock):
+            if process.alive(files):
+                return _instance(files, _known(files))
+            self._bury(files)
+            dead = MachineFiles(self._gone / instance_id).record()
+            if dead is not None:
+                return _described(dead, InstanceState.STOPPING)
+            machines = len(list(self._living()))
+            offering = self._catalog.choose(request.offerings, switches, machines=machines)
+            delay = switches.boot_delay
+            if delay is None:
+                delay = self._catalog.boot_delay
+            self._write_intent(files, request, offering, delay)
+            self._start(files)
+            return _instance(files, _known(files))
+
+    def instances(self) -> list[Instance]:
+        """The living machines with our cluster's name, whoever launched them."""
+        with process.exclusively(self._lock):
+            return [
+                _instance(files, record)
+                for files, record in self._living()
+                if record.cluster == self._context.cluster
+            ]
+
+    def terminate(self, instance_id: str) -> None:
+        """Kills the machine; `InstanceNotFound` once nothing of it is left."""
+        with process.exclusively(self._lock):
+            files = self._find(instance_id)
+            files.write_control(replace(files.control(), kill_at=boot_clock()))
+            if process.kill(files, _KILL_PATIENCE):
+                self._bury(files)
+
+    def reclaim(self, instance_id: str, notice: float) -> None:
+        """The machine ends in `notice` seconds; of two deadlines the earlier holds."""
+        with process.exclusively(self._lock):
+            files = self._find(instance_id)
+            control, kill_at = files.control(), boot_clock() + notice
+            if control.kill_at is None or kill_at < control.kill_at:
+                notice_id = control.notice_id or _notice_id(instance_id, kill_at)
+                files.write_control(replace(control, kill_at=kill_at, notice_id=notice_id))
+
+    def withdraw(self, instance_id: str) -> None:
+        """Takes a reclaim with notice back."""
+        with process.exclusively(self._lock):
+            files = self._find(instance_id)
+            files.write_control(replace(files.control(), kill_at=None, notice_id=None))
+
+    def hang(self, instance_id: str, hung: bool) -> None:
+        """Stops every process of the machine but its init, or lets them go on."""
+        with process.exclusively(self._lock):
+            files = self._find(instance_id)
+            files.write_control(replace(files.control(), hang=hung))
+
+    def notices(self) -> dict[str, tuple[str, float] | None]:
+        """Of every living machine: the notice it is under, as notice id and seconds left."""
+        with process.exclusively(self._lock):
+            return {
+                record.instance_id: _notice(files.control()) for files, record in self._living()
+            }
+
+    def _living(self) -> Iterator[tuple[MachineFiles, MachineRecord]]:
+        """Buries the dead on the way."""
+        for root in sorted(self._machines.iterdir()):
+            files = MachineFiles(root)
+            if process.alive(files):
+                yield files, _known(files)
+            else:
+                self._bury(files)
+
+    def _find(self, instance_id: str) -> MachineFiles:
+        """A machine that lives; the dead are buried and not found."""
+        for files, record in self._living():
+            if record.instance_id == instance_id:
+                return files
+        raise InstanceNotFound(f"local: there is no machine {instance_id}")
+
+    def _instance_id(self, request: LaunchRequest) -> str:
+        """The same for the same node, so that a repeated launch finds the first one's machine."""
+        name = "\0".join((self._context.pool, request.cluster, request.ledger_id, request.node_id))
+        return f"local-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+    def _write_intent(
+        self, files: MachineFiles, request: LaunchRequest, offering: Offering, boot_delay: float
+    ) -> None:
+        """Everything a machine is started from, on disk before it is started."""
+        self._bury(files)
+        files.root.mkdir(mode=0o700)
+        record = MachineRecord(
+            instance_id=files.root.name,
+            node_id=request.node_id,
+            ledger_id=request.ledger_id,
+            cluster=request.cluster,
+            offering=offering,
+            node_dir=str(_new_node_dir()),
+            boot_delay=boot_delay,
+            declared_gpus=self._catalog.declared_gpus,
+            launched_at=time.time(),
+        )
+        files.write_record(record)
+        for directory in ("", "home", "tmp"):
+            (Path(record.node_dir) / directory).mkdir(mode=0o700)
+        descriptor = os.open(files.bootstrap, os.O_WRONLY | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as script:
+            script.write(request.bootstrap)
+
+    def _start(self, files: MachineFiles) -> None:
+        record = _known(files)
+        environment = machine_environment(Path(record.node_dir), record.declared_gpus, os.environ)
+        with process.exclusively(files.lock) as lock:
+            process.spawn(files, environment, lock)
+        deadline = time.monotonic() + _START_LIMIT
+        while files.phase() is None:
+            if not process.alive(files):
+                said = files.log_tail() or "nothing"
+                self._discard(files)
+                raise Rejected(
+                    "local: the machine did not come up. This host must allow new PID and mount "
+                    f"namespaces (and user namespaces, where we are not root). It said: {said}"
+                )
+            if time.monotonic() > deadline:
+                raise Unavailable(f"local: the machine is slow to come up; see {files.log}")
+            time.sleep(0.01)
+
+    def _bury(self, files: MachineFiles) -> None:
+        """Clears a dead machine away; one that once ran is remembered with its boot log."""
+        record = files.record() if files.root.is_dir() else None
+        if record is not None and files.phase() is not None:
+            grave = self._gone / files.root.name
+            grave.mkdir(mode=0o700, exist_ok=True)
+            MachineFiles(grave).write_record(record)
+            if files.log.exists():
+                files.log.replace(grave / files.log.name)
+            graves = sorted(self._gone.iterdir(), key=lambda g: g.stat().st_mtime)
+            for old in graves[:-_REMEMBERED]:
+                shutil.rmtree(old)
+        self._discard(files)
+
+    def _discard(self, files: MachineFiles) -> None:
+        """Removes the node directory, then the record that names it."""
+        record = files.record()
+        if record is not None:
+            _remove(Path(record.node_dir))
+        _remove(files.root)
+
+
+def _remove(directory: Path) -> None:
+    try:
+        shutil.rmtree(directory)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise Unavailable(f"local: cannot remove what a dead machine left: {error}") from error
+
+
+def _known(files: MachineFiles) -> MachineRecord:
+    record = files.record()
+    if record is None:
+        raise Unavailable(f"local: {files.root} holds a living machine without machine.json")
+    return record
+
+
+def _instance(files: MachineFiles, record: MachineRecord) -> Instance:
+    kill_at = files.control().kill_at
+    if kill_at is not None and boot_clock() >= kill_at:
+        return _described(record, InstanceState.STOPPING)
+    if files.phase() == "running":
+        return _described(record, InstanceState.RUNNING)
+    return _described(record, InstanceState.PENDING)
+
+
+def _described(record: MachineRecord, state: InstanceState) -> Instance:
+    return Instance(
+        instance_id=record.instance_id,
+        node_id=record.node_id,
+        ledger_id=record.ledger_id,
+        state=state,
+        offering=record.offering,
+        address=ADDRESS if state is InstanceState.RUNNING else None,
+        launched_at=record.launched_at,
+    )
+
+
+def _notice(control: Control) -> tuple[str, float] | None:
+    if control.kill_at is None or control.notice_id is None:
+        return None
+    return control.notice_id, max(0.0, control.kill_at - boot_clock())
+
+
+def _notice_id(instance_id: str, kill_at: float) -> str:
+    return hashlib.sha256(f"{instance_id} {kill_at:.3f}".encode()).hexdigest()[:16]
+
+
+def _new_node_dir() -> Path:
+    """A free name, short enough for the sockets below it; claimed by `mkdir`, which is private."""
+    name = f"elasticd-{secrets.token_hex(4)}"
+    chosen = Path(tempfile.gettempdir()) / name
+    return chosen if len(str(chosen)) <= _LONGEST_NODE_DIR else _SHORTEST_BASE / name

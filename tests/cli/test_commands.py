@@ -1,0 +1,189 @@
+"""The commands: what they print, what they ask the daemon, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticd.cli import down as down_module
+from elasticd.cli import main
+from elasticd.cli.admin_client import AdminClient
+from elasticd.cli.descent import Descent
+from tests.cli.fake_daemon import FakeDaemon, fake_daemon
+from tests.cli.samples import sample_status
+
+GOOD = """
+cluster: test
+state_dir: state
+node_pools: [{name: here, provider: local, max_nodes: 1}]
+models: [{name: m, source: "file:weights"}]
+"""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
+    with fake_daemon(tmp_path / "admin.sock") as serving:
+        serving.statuses = [sample_status()]
+        yield serving
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "elasticd.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+def usage_exit(*argv: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def test_check_of_a_good_file_is_0(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-c", str(config)]) == 0
+    assert "cluster test, models m, pools here (local)" in capsys.readouterr().out
+
+
+def test_check_of_a_bad_file_is_2_with_a_line_for_each_problem(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(GOOD + "colour: red\n")
+    assert main(["check", "-c", str(config)]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[1:] == ["  elasticd.yaml:6: colour: unknown key"]
+
+
+def test_check_tells_machines_the_same(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(GOOD + "colour: red\n")
+    assert main(["check", "--json", "-c", str(config)]) == 2
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert problem == {"line": 6, "path": "colour", "message": "unknown key"}
+
+
+def test_the_configuration_may_come_from_the_environment(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTICD_CONFIG", str(config))
+    assert main(["check"]) == 0
+
+
+@pytest.mark.parametrize("argv", [[], ["frobnicate"], ["check", "--colour"], ["drill", "preempt"]])
+def test_wrong_usage_is_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert usage_exit(*argv) == 2
+    assert "usage: elasticd" in capsys.readouterr().err
+
+
+def test_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert usage_exit("--help") == 0
+    assert "3 daemon not reachable" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", [["status"], ["down", "--yes"], ["drill", "preempt", "n"]])
+def test_without_a_daemon_it_is_3_and_said_where_was_asked(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    socket = tmp_path / "nobody.sock"
+    assert main([*command, "--socket", str(socket)]) == 3
+    assert f"no daemon answers at {socket}; start it" in capsys.readouterr().err
+
+
+def test_the_socket_is_found_by_the_configuration(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "-c", str(config)]) == 3
+    assert str(config.parent / "state" / "run" / "admin.sock") in capsys.readouterr().err
+
+
+def test_status_of_a_fleet_in_order_is_0(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "--socket", str(daemon.path)]) == 0
+    assert "tiny" in capsys.readouterr().out
+
+
+def test_status_of_a_degraded_fleet_is_1(daemon: FakeDaemon) -> None:
+    daemon.statuses = [sample_status(cluster_detail="the head is silent")]
+    assert main(["status", "--socket", str(daemon.path)]) == 1
+
+
+def test_status_as_json_is_what_the_daemon_tells(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "--json", "--socket", str(daemon.path)]) == 0
+    assert json.loads(capsys.readouterr().out) == sample_status()
+
+
+def going_down(left: int) -> dict[str, Any]:
+    status = sample_status(down={"left": left})
+    status["nodes"] = status["nodes"][:left]
+    return status
+
+
+def test_down_asks_the_daemon_follows_and_says_what_was_ended(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(down_module, "_POLL", 0.0)
+    daemon.statuses = [sample_status(), sample_status(), going_down(1), going_down(0)]
+    assert main(["down", "--yes", "--socket", str(daemon.path)]) == 0
+    out = capsys.readouterr().out
+    assert daemon.asked == [("/api/v1/down", {"by": "elasticd down"})]
+    assert "waiting for k3f9-4-1 ready" in out
+    assert "ended k3f9-4-1 (pool here, on_demand at 0.25 USD/h)" in out
+    assert "2 machines ended" in out
+
+
+def test_down_is_not_done_while_a_pool_could_not_be_listed(daemon: FakeDaemon) -> None:
+    status = going_down(0)
+    status["down"] = {"left": 1}
+    daemon.statuses = [status, going_down(0)]
+    descent = Descent(AdminClient(daemon.path), "test")
+    assert descent.look() == "1 that the providers have not confirmed as gone"
+    assert descent.look() is None
+
+
+def test_down_is_asked_again_of_a_controller_that_was_restarted(daemon: FakeDaemon) -> None:
+    daemon.statuses = [sample_status(), going_down(1), sample_status(), going_down(0)]
+    descent = Descent(AdminClient(daemon.path), "test")
+    told = [descent.look() for _ in range(4)]
+    assert told[-1] is None
+    assert len(daemon.asked) == 2
+
+
+class Terminal:
+    """A standard input that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_down_asks_first_in_a_terminal_and_no_means_no(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions: list[str] = []
+    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr("builtins.input", lambda question: questions.append(question) or "n")
+    assert main(["down", "--socket", str(daemon.path)]) == 1
+    assert "2 machines (k3f9-4-1, k3f9-4-2)" in questions[0]
+    assert daemon.asked == []
+
+
+@pytest.mark.parametrize(("argv", "notice"), [([], None), (["--notice", "30s"], 30.0)])
+def test_a_drill_takes_the_node_at_once_or_after_a_notice(
+    daemon: FakeDaemon, argv: list[str], notice: float | None
+) -> None:
+    assert main(["drill", "preempt", "n-1", *argv, "--socket", str(daemon.path)]) == 0
+    assert daemon.asked == [("/api/v1/nodes/n-1/preempt", {"notice": notice})]
+
+
+def test_what_the_daemon_refuses_is_1_with_its_words(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.refusal = (404, "no node 'n-9'; nodes there are: k3f9-4-1")
+    assert main(["drill", "preempt", "n-9", "--socket", str(daemon.path)]) == 1
+    assert "nodes there are: k3f9-4-1" in capsys.readouterr().err

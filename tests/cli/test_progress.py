@@ -1,0 +1,59 @@
+"""What `elasticd run` tells on the way to the first replica."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from elasticd.cli.progress import Progress
+from elasticd.cli.spinner import Spinner
+from tests.cli.samples import sample_status
+
+
+def test_each_thing_is_told_once_and_again_when_it_changes() -> None:
+    progress = Progress()
+    first = progress.news(sample_status())
+    assert "node k3f9-4-2 (pool here): booting: starting ray" in first
+    assert "replica k3f9-4-4 of tiny: engine: loading weights" in first
+    assert progress.news(sample_status()) == []
+    later = sample_status()
+    later["nodes"][1]["boot"] = "up"
+    assert progress.news(later) == ["node k3f9-4-2 (pool here): booting: up"]
+
+
+def test_a_node_that_is_forgotten_is_told_as_gone_once() -> None:
+    progress = Progress()
+    progress.news(sample_status())
+    fewer = sample_status()
+    del fewer["nodes"][1]
+    assert progress.news(fewer) == ["node k3f9-4-2: is gone"]
+    assert progress.news(fewer) == []
+
+
+def test_it_serves_from_the_first_ready_replica_on() -> None:
+    progress = Progress()
+    status = sample_status()
+    status["models"][0]["ready"] = 0
+    progress.news(status)
+    assert not progress.serving
+    progress.news(sample_status())
+    progress.news(status)
+    assert progress.serving
+
+
+def test_what_is_waited_for_is_the_engine_before_the_node() -> None:
+    status = sample_status()
+    assert Progress.waiting_for(status) == "engine of tiny: loading weights"
+    status["replicas"] = []
+    assert Progress.waiting_for(status) == "node k3f9-4-2: starting ray"
+
+
+def test_without_a_terminal_waiting_is_repeated_seldom_and_with_the_time() -> None:
+    said: list[str] = []
+    clock = iter([0.0, 1.0, 14.0, 16.0, 16.0, 17.0, 40.0, 40.0])
+    console = Console(file=io.StringIO(), force_terminal=False)
+    with Spinner(said.append, 15.0, console, lambda: next(clock)) as spinner:
+        for _ in range(5):
+            spinner.waiting("an engine")
+    assert said == ["waiting for an engine (16 s)", "waiting for an engine (40 s)"]

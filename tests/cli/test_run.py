@@ -1,0 +1,189 @@
+"""What `elasticd run` promises of the processes it keeps, with stand-ins for them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elasticd.ops.process_mark import mark_of
+from tests.cli.waiting import until
+from tests.settings.conftest import GOOD
+
+
+def alive(pid: int) -> bool:
+    return mark_of(pid) is not None
+
+
+class Place:
+    """One state directory, and the supervisors that were started for it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.runs: list[subprocess.Popen[str]] = []
+        (root / "machines").write_text("node-1")
+
+    def run(
+        self, *roles: str, on_stop: str = "release", stdout: int | None = None
+    ) -> subprocess.Popen[str]:
+        (self.root / "elasticd.yaml").write_text(f"{GOOD}on_stop: {on_stop}\n")
+        out = (self.root / "said").open("a")
+        with out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.cli.stub_run", str(self.root), *roles],
+                cwd=Path(__file__).parents[2],
+                stdout=out if stdout is None else stdout,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        self.runs.append(process)
+        return process
+
+    def pids(self, role: str) -> list[int]:
+        path = self.root / f"{role}.pids"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def wait_for(self, role: str, lives: int = 1) -> int:
+        """The process of the role's n-th life, once it runs."""
+        return until(lambda: self.pids(role)[lives - 1 :], f"life {lives} of {role}")[0]
+
+    def said(self) -> str:
+        return (self.root / "said").read_text()
+
+    def wait_said(self, text: str) -> None:
+        until(lambda: text in self.said(), f"the line {text!r}")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    for process in made.runs:
+        process.kill()
+        process.wait()
+    for path in tmp_path.glob("*.pids"):
+        for pid in made.pids(path.stem):
+            if alive(pid):
+                os.killpg(pid, signal.SIGKILL)
+
+
+def test_a_child_that_dies_is_started_again_and_it_is_said(place: Place) -> None:
+    place.run("controller", "gateway")
+    first = place.wait_for("gateway")
+    os.kill(first, signal.SIGKILL)
+    second = place.wait_for("gateway", lives=2)
+    assert second != first
+    place.wait_said("gateway was killed (SIGKILL); starting it again in 0.5 s")
+    assert len(place.pids("controller")) == 1
+
+
+def test_after_its_own_sigkill_it_takes_over_what_still_runs(place: Place) -> None:
+    run = place.run("controller", "gateway")
+    before = [place.wait_for("controller"), place.wait_for("gateway")]
+    until(lambda: len(list((place.root / "state/run").glob("*.pid"))) == 2, "both marks")
+    run.kill()
+    run.wait()
+    assert all(alive(pid) for pid in before)
+    again = place.run("controller", "gateway")
+    place.wait_said("controller, gateway still running from before: taken over")
+    os.kill(before[1], signal.SIGKILL)
+    after = place.wait_for("gateway", lives=2)
+    assert place.pids("controller") == before[:1]
+    again.terminate()
+    assert again.wait(20) == 0
+    assert not alive(before[0])
+    assert not alive(after)
+
+
+def test_release_gives_machines_back_before_anything_stops(place: Place) -> None:
+    run = place.run("head", "controller", "gateway")
+    pids = [place.wait_for(role) for role in ("head", "controller", "gateway")]
+    place.wait_said("node node-1 (pool p): is up")
+    run.terminate()
+    assert run.wait(20) == 0
+    assert (place.root / "machines").read_text() == ""
+    assert "no machine is left" in place.said()
+    assert not any(alive(pid) for pid in pids)
+    assert not list((place.root / "state/run").glob("*.pid"))
+
+
+def test_release_gives_machines_back_although_the_controller_just_died(place: Place) -> None:
+    run = place.run("controller", "gateway")
+    place.wait_said("node node-1 (pool p): is up")
+    os.kill(place.wait_for("controller"), signal.SIGKILL)
+    run.terminate()
+    assert run.wait(20) == 0
+    assert (place.root / "machines").read_text() == ""
+
+
+def test_keep_stops_the_processes_and_leaves_the_machines(place: Place) -> None:
+    run = place.run("controller", "gateway", on_stop="keep")
+    pids = [place.wait_for("controller"), place.wait_for("gateway")]
+    place.wait_said("node node-1 (pool p): is up")
+    run.send_signal(signal.SIGINT)
+    assert run.wait(20) == 0
+    assert (place.root / "machines").read_text() == "node-1"
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_terminal_that_is_closed_stops_it_in_order(place: Place) -> None:
+    run = place.run("controller")
+    place.wait_said("node node-1 (pool p): is up")
+    run.send_signal(signal.SIGHUP)
+    assert run.wait(20) == 0
+    assert (place.root / "machines").read_text() == ""
+
+
+def test_machines_are_given_back_although_nobody_reads_what_it_says(place: Place) -> None:
+    reading, writing = os.pipe()
+    run = place.run("controller", stdout=writing)
+    os.close(writing)
+    os.read(reading, 1)
+    os.close(reading)
+    place.wait_for("controller")
+    run.terminate()
+    assert run.wait(20) == 0
+    assert (place.root / "machines").read_text() == ""
+
+
+def test_a_second_signal_hurries_and_still_gives_machines_back(place: Place) -> None:
+    run = place.run("stubborn", "controller")
+    child = place.wait_for("stubborn")
+    note = place.root / "helper.pid"
+    helper = int(until(lambda: note.exists() and note.read_text(), "the child's own child"))
+    place.wait_said("node node-1 (pool p): is up")
+    run.terminate()
+    place.wait_said("no machine is left")
+    run.terminate()
+    assert run.wait(20) == 0
+    assert (place.root / "machines").read_text() == ""
+    assert not alive(child)
+    assert not alive(helper)
+
+
+def test_a_child_that_refuses_its_configuration_ends_the_run_with_its_words(place: Place) -> None:
+    run = place.run("refusing", "gateway")
+    assert run.wait(20) == 2
+    assert "refusing refused to start: this configuration is not for me" in place.said()
+    assert not any(alive(pid) for pid in place.pids("gateway"))
+
+
+def test_a_second_run_for_the_same_state_is_refused(place: Place) -> None:
+    run = place.run("controller")
+    place.wait_for("controller")
+    second = place.run("controller")
+    assert second.wait(20) == 2
+    assert f"(process {run.pid})" in place.said()
+    assert len(place.pids("controller")) == 1
+
+
+def test_the_terminals_ctrl_c_reaches_the_supervisor_alone(place: Place) -> None:
+    place.run("controller")
+    child = place.wait_for("controller")
+    assert os.getpgid(child) == child
+    assert os.getsid(child) == child

@@ -1,0 +1,212 @@
+"""One life on real parts: real Ray, real vLLM, real processes, killed with SIGKILL.
+
+The scenes build on each other, so it is one test: a fleet that has survived one death must survive
+the next. Figures go to `build/reports/life.json`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from elasticd.demo.load import Load, first_token
+from elasticd.demo.stack import Stack, Status
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+AGAIN = 120.0
+"""Seconds in which the wanted state must be there again after any one process was killed."""
+HEAD_AWAY = 90.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        return [s.getsockname()[1] for s in sockets]
+    finally:
+        for s in sockets:
+            s.close()
+
+
+def write_config(folder: Path) -> Path:
+    """The embedded default with ports and a state directory of its own."""
+    config = yaml.safe_load((ROOT / "config" / "local.yaml").read_text(encoding="utf-8"))
+    gateway, admin, agent, head = free_ports(4)
+    config["cluster"] = "life"
+    config["state_dir"] = str(folder / "state")
+    config["on_stop"] = "release"
+    config["gateway"]["listen"] = f"127.0.0.1:{gateway}"
+    config["admin"]["listen"] = f"127.0.0.1:{admin}"
+    config["agent"]["listen"] = f"127.0.0.1:{agent}"
+    config["ray"]["port"] = head
+    # The scenes want two replicas to stay; scale-down has its own tests and the demo.
+    config["models"][0]["scaling"]["downscale_delay"] = "1h"
+    path = folder / "life.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    made = Stack(write_config(tmp_path), tmp_path / "run.log")
+    yield made
+    made.kill_everything()
+
+
+def ready_ids(status: Status) -> list[str]:
+    return sorted(r["id"] for r in status["replicas"] if r["phase"] == "ready")
+
+
+def ready_nodes(status: Status) -> list[str]:
+    return [n["id"] for n in status["nodes"] if n["phase"] == "ready"]
+
+
+class Life:
+    """The scenes, each with what it promises."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.figures: dict[str, Any] = {}
+
+    def whole(self, count: int) -> Callable[[Status], bool]:
+        """So many replicas ready, on ready nodes, and exactly their engines run: no copy."""
+
+        def holds(status: Status) -> bool:
+            ready = ready_ids(status)
+            return (
+                len(ready) == count
+                and status["cluster_complete"]
+                and sorted(self.stack.engines()) == ready
+                and status["models"][0]["starting"] == status["models"][0]["pending"] == 0
+            )
+
+        return holds
+
+    async def serves(self) -> None:
+        began = time.monotonic()
+        self.stack.start()
+        await self.stack.until("first replica", lambda s: len(ready_ids(s)) == 1, 240.0)
+        await first_token(self.stack.url, "tiny", 60.0)
+        self.figures["start_to_first_token"] = time.monotonic() - began
+
+    async def grows_with_the_queue(self) -> None:
+        began = time.monotonic()
+        async with Load(self.stack.url, "tiny", clients=12) as load:
+            await self.stack.until(
+                "a second replica wanted", lambda s: s["models"][0]["wanted"] == 2, 60.0
+            )
+        # Without the load, or two engines would share two cores with a third that starts.
+        await self.stack.until("second node and replica", self.whole(2), 180.0)
+        self.figures["queue_to_two_replicas"] = time.monotonic() - began
+        assert load.account.lost == load.account.refused == 0
+        status = await self.stack.status()
+        assert status is not None
+        assert len(ready_nodes(status)) == 2
+
+    async def survives(self, what: str, kill: Callable[[Status], int]) -> None:
+        status = await self.stack.status()
+        assert status is not None
+        async with Load(self.stack.url, "tiny", clients=2, max_tokens=60) as load:
+            pid = kill(status)
+            os.kill(pid, signal.SIGKILL)
+            await self._died(pid)
+            seconds = await self.stack.until(f"{what} killed", self.whole(2), AGAIN)
+            answered = load.account.answered
+            await first_token(self.stack.url, "tiny", AGAIN - seconds)
+            self.figures[f"kill_{what}"] = {
+                "whole_again": seconds,
+                "answered": load.account.answered,
+                "lost": load.account.lost,
+                "refused": load.account.refused,
+            }
+        assert load.account.answered >= answered
+
+    @staticmethod
+    async def _died(pid: int) -> None:
+        async with asyncio.timeout(10):
+            while Path(f"/proc/{pid}").exists() and _state(pid) != "Z":
+                await asyncio.sleep(0.02)
+
+    async def survives_a_node(self) -> None:
+        status = await self.stack.status()
+        assert status is not None
+        victim = ready_nodes(status)[0]
+        async with Load(self.stack.url, "tiny", clients=2, max_tokens=60) as load:
+            await self.stack.preempt(victim)
+            await self.stack.until("loss seen", lambda s: victim not in ready_nodes(s), 60.0)
+            seconds = await self.stack.until("node killed", self.whole(2), AGAIN)
+        self.figures["kill_node"] = {"whole_again": seconds, "answered": load.account.answered}
+
+    async def controller_death_changes_nothing(self) -> None:
+        before = await self.stack.status()
+        assert before is not None
+        await self.survives("controller", lambda _: self.stack.child("controller"))
+        after = await self.stack.status()
+        assert after is not None
+        assert ready_ids(after) == ready_ids(before)
+        assert after["epoch"] == before["epoch"] + 1
+        assert ready_nodes(after) == ready_nodes(before)
+
+    async def head_may_be_away(self) -> None:
+        before = await self.stack.status()
+        assert before is not None
+        os.kill(self.stack.supervisor, signal.SIGSTOP)  # or it would bring the head back at once
+        os.kill(self.stack.child("head"), signal.SIGKILL)
+        away_since, answered = time.monotonic(), 0
+        async with Load(self.stack.url, "tiny", clients=0, max_tokens=20) as client:
+            while time.monotonic() - away_since < HEAD_AWAY:
+                assert await client.ask(f"Still there? {answered}"), client.account.stories
+                answered += 1
+                await asyncio.sleep(1.0)
+        os.kill(self.stack.supervisor, signal.SIGCONT)
+        seconds = await self.stack.until("head taken back", self.whole(2), AGAIN)
+        after = await self.stack.status()
+        assert after is not None
+        assert ready_ids(after) == ready_ids(before), "nothing that worked was replaced"
+        assert ready_nodes(after) == ready_nodes(before)
+        self.figures["head_away"] = {"answered": answered, "whole_again": seconds}
+
+    async def stops_clean(self) -> None:
+        began = time.monotonic()
+        assert await self.stack.stop() == 0
+        self.figures["stop"] = time.monotonic() - began
+        assert self.stack.processes() == []
+        assert list(self.stack.state_dir.glob("pools/*/machines/*")) == []
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "Z"
+
+
+async def test_a_fleet_grows_survives_every_death_and_leaves_nothing(stack: Stack) -> None:
+    life = Life(stack)
+    await life.serves()
+    await life.grows_with_the_queue()
+    await life.survives_a_node()
+    await life.controller_death_changes_nothing()
+    await life.survives("gateway", lambda _: stack.child("gateway"))
+    await life.survives("agent", lambda _: stack.child("agent"))
+    await life.survives("engine", lambda s: stack.engines()[ready_ids(s)[0]][0])
+    await life.survives("actor", lambda s: stack.actor(ready_ids(s)[0]))
+    await life.head_may_be_away()
+    await life.stops_clean()
+    report = ROOT / "build" / "reports" / "life.json"
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.write_text(json.dumps(life.figures, indent=1) + "\n", encoding="utf-8")

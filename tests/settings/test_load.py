@@ -1,0 +1,160 @@
+"""What a configuration may hold, and what is said about one that may not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elasticd.errors import UsageError
+from elasticd.settings.load import load
+from tests.settings.conftest import GOOD, Load, Refused
+
+
+def test_a_small_file_is_enough(load_text: Load) -> None:
+    config = load_text(GOOD)
+    assert config.settings.gateway.listen.port == 8000
+    assert config.options["spot"].region == "north"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("state_dir: state", "state_dri: state", "3 state_dri: unknown key"),
+        ("region: north", "region: north, zone: a", "5 node_pools[0].zone: unknown key"),
+        (", region: north", "", "5 node_pools[0].region: is missing"),
+        ("provider: cloud", "provider: clown", "5 node_pools[0].provider: unknown provider"),
+        ("provider: cloud", "provider: halfway", "5 node_pools[0].provider: provider 'halfway'"),
+        ("max_nodes: 2", "max_nodes: many", "5 node_pools[0].max_nodes: must be a whole number"),
+        ("max_nodes: 2", 'max_nodes: "2"', "5 node_pools[0].max_nodes: must be a whole number"),
+        ("max_nodes: 2", "max_nodes: true", "5 node_pools[0].max_nodes: must be a whole number"),
+        ("cluster: test", "cluster: 7", "2 cluster: must be text"),
+        ("file:weights", "weights", "7 models[0].source: unknown source 'weights'"),
+        ('"file:weights"', '"file:w", pools: [spto]', "7 models[0].pools[0]: no pool is called"),
+        ('"file:weights"', '"file:w", engine: sglang', "7 models[0].engine: unknown engine"),
+        (
+            '"file:weights"',
+            '"file:w", engine: {command: [serve]}',
+            "7 models[0].engine.command: the command must use {port}",
+        ),
+        (
+            '"file:weights"',
+            '"file:w", scaling: {min_replicas: 3, max_replicas: 2}',
+            "7 models[0].scaling: min_replicas 3 > max_replicas 2",
+        ),
+        ("cluster: test", "cluster: test\non_stop: halt", "3 on_stop:"),
+        ("cluster: test", "cluster: test\nray: {head: managed, address: 'a:1'}", "3 ray: give"),
+        (
+            "cluster: test",
+            "cluster: test\ngateway: {listen: 0.0.0.0:8000}",
+            "3 gateway.listen: 0.0.0.0:8000 is reachable from outside",
+        ),
+        (
+            "cluster: test",
+            "cluster: test\nadmin: {listen: 127.0.0.1:8000}",
+            "3 admin.listen: 127.0.0.1:8000 is already the address of gateway.listen",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_line_path_and_reason(
+    refused: Refused, old: str, new: str, expected: str
+) -> None:
+    assert old in GOOD
+    (problem,) = refused(GOOD.replace(old, new))
+    assert problem.startswith(expected)
+
+
+@pytest.mark.parametrize("value", ["120", "1.5", "120 seconds", "''", "-5s", "[5s]", "true"])
+def test_a_duration_without_a_unit_is_refused(refused: Refused, value: str) -> None:
+    (problem,) = refused(GOOD.replace("max_nodes: 2", f"max_nodes: 2, idle_timeout: {value}"))
+    assert problem.startswith("5 node_pools[0].idle_timeout: ")
+
+
+def test_a_key_that_stands_twice_is_refused_with_both_lines(refused: Refused) -> None:
+    (problem,) = refused(GOOD + "cluster: other\n")
+    assert problem == "8 cluster: stands twice, first in line 2; keep one of them"
+
+
+def test_all_problems_are_told_at_once_in_the_order_of_the_file(refused: Refused) -> None:
+    text = GOOD.replace("cluster: test", "cluster: TEST").replace("region: north", "region: 1")
+    found = refused(text.replace("{name: m,", "{name: m, sauce: x,") + "colour: red\n")
+    assert [problem.split(":")[0] for problem in found] == [
+        "2 cluster",
+        "5 node_pools[0].region",
+        "7 models[0].sauce",
+        "8 colour",
+    ]
+
+
+def test_names_stand_once(refused: Refused) -> None:
+    second = '  - {name: m, source: "file:b"}\n'
+    assert refused(GOOD + second) == ["8 models[1].name: 'm' stands twice"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "just words", "node_pools: 3", "models: [3]\n"])
+def test_a_file_of_another_shape_is_refused_without_a_traceback(
+    refused: Refused, text: str
+) -> None:
+    assert refused(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"cluster: [", "not YAML"),
+        (b"cluster: \xff\xfe", "not UTF-8"),
+        (b"cluster: !!python/object/apply:os.getcwd []", "not YAML"),
+        (b"cluster: a\n---\ncluster: b", "not YAML"),
+    ],
+)
+def test_what_is_no_yaml_is_one_message_with_the_file(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=message) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        load(tmp_path / "nowhere.yaml")
+
+
+def test_paths_count_from_the_files_directory(load_text: Load, tmp_path: Path) -> None:
+    config = load_text(GOOD)
+    assert config.state_dir == tmp_path / "state"
+    assert config.admin_socket == tmp_path / "state" / "run" / "admin.sock"
+    assert config.model_source(config.settings.models[0]) == str(tmp_path / "weights")
+
+
+def test_the_home_directory_is_expanded(
+    load_text: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    config = load_text(GOOD.replace("state_dir: state", "state_dir: ~/kept"))
+    assert config.state_dir == tmp_path / "home" / "kept"
+
+
+def test_a_socket_path_that_linux_would_cut_is_refused(refused: Refused) -> None:
+    (problem,) = refused(GOOD.replace("state_dir: state", f"state_dir: /{'x' * 120}"))
+    assert "107" in problem
+
+
+def test_a_file_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
+    path = tmp_path / "elasticd.yaml"
+    text = GOOD.replace("{name: spot, provider: cloud, max_nodes: 2, region: north}", "")
+    path.write_bytes(text.replace("file:weights", "file:Gewichte-für-模型").encode())
+    program = (
+        "import sys, pathlib; from elasticd.settings.document import read_document;"
+        "data = read_document(pathlib.Path(sys.argv[1])).data;"
+        "sys.stdout.buffer.write(data['models'][0]['source'].encode())"
+    )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", program, str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert done.stdout.decode() == "file:Gewichte-für-模型"
