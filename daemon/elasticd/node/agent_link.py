@@ -1,0 +1,152 @@
+"""A machine's two calls to the cluster agent: join once, report often. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+TIMEOUT = 10.0
+REPORT_EVERY = 5.0
+TAIL_LINES = 40
+
+
+class AgentAway(Exception):
+    """No usable answer: ask again."""
+
+
+class JoinRefused(Exception):
+    """The agent answered, and will answer the same again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What the agent gave: where Ray is, the secrets, the environment all of the cluster shares."""
+
+    ray_address: str
+    ray_token: str
+    report_token: str
+    ray_env: Mapping[str, str]
+
+
+def nonce(folder: Path) -> str:
+    """This machine's own random word, kept in `folder`.
+
+    It makes the single-use join token safe to repeat when the answer was lost: the same machine
+    gets the same answer, any other is refused.
+    """
+    path = folder / "nonce"
+    if not path.exists():
+        draft = folder / ".nonce"
+        draft.write_text(secrets.token_hex(16))
+        draft.chmod(0o600)
+        draft.replace(path)
+    return path.read_text()
+
+
+def join(agent_url: str, node_id: str, token: str, own_nonce: str) -> Joined:
+    """Exchanges the join token. Raises `AgentAway` or `JoinRefused`."""
+    answer = _post(
+        f"{agent_url}/v1/nodes/join",
+        {"node_id": node_id, "token": token, "nonce": own_nonce},
+    )
+    try:
+        return Joined(
+            ray_address=str(answer["ray_address"]),
+            ray_token=str(answer["ray_token"]),
+            report_token=str(answer["report_token"]),
+            ray_env={str(k): str(v) for k, v in answer["ray_env"].items()},
+        )
+    except (KeyError, TypeError, AttributeError) as bad:
+        raise AgentAway(
+            f"{agent_url}: not a join answer ({bad!r}); is it elasticd's agent?"
+        ) from bad
+
+
+class Reporter:
+    """Tells the agent the boot phase and the log tail, from a thread of its own.
+
+    An absent agent costs nothing but the report; the next one has everything again.
+    """
+
+    def __init__(self, agent_url: str, node_id: str, token: str) -> None:
+        self._url = f"{agent_url}/v1/nodes/{node_id}/report"
+        self._token = token
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._boot = ""
+        self._news = threading.Event()
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+        self._thread.start()
+
+    def phase(self, boot: str) -> None:
+        """A new boot phase; sent at once."""
+        self._boot = boot
+        self._news.set()
+
+    def line(self, text: str) -> None:
+        """One more line of the log; sent with the next report."""
+        self._tail.append(text[:500])
+
+    @property
+    def tail(self) -> Sequence[str]:
+        """The log's last lines."""
+        return tuple(self._tail)
+
+    def close(self) -> None:
+        """Sends the last phase, if the agent answers soon."""
+        self._ending = True
+        self._news.set()
+        self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        while True:
+            self._news.wait(REPORT_EVERY)
+            self._news.clear()
+            ending = self._ending
+            try:
+                _post(self._url, {"boot": self._boot, "log_tail": list(self._tail)}, self._token)
+            except (AgentAway, JoinRefused) as problem:
+                self._tell_once(str(problem))
+            if ending:
+                return
+
+    _told = ""
+
+    def _tell_once(self, problem: str) -> None:
+        if problem != self._told:
+            self._told = problem
+            print(f"elasticd node: report not taken: {problem}", flush=True)
+
+
+def _post(url: str, body: Mapping[str, Any], token: str = "") -> dict[str, Any]:
+    request = urllib.request.Request(  # noqa: S310 (the URL is the operator's own)
+        url,
+        data=json.dumps(body).encode(),
+        headers={
+            "Content-Type": "application/json",
+            **({"Authorization": f"Bearer {token}"} if token else {}),
+        },
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:  # noqa: S310
+            data = json.loads(answer.read() or b"{}")
+    except urllib.error.HTTPError as refused:
+        with refused:
+            message = refused.read(500).decode(errors="replace")
+        if 400 <= refused.code < 500 and refused.code not in (408, 429):
+            raise JoinRefused(f"{url}: {refused.code} {message}") from refused
+        raise AgentAway(f"{url}: {refused.code} {message}") from refused
+    except (OSError, HTTPException, ValueError) as away:
+        raise AgentAway(f"{url}: {away}") from away
+    if not isinstance(data, dict):
+        raise AgentAway(f"{url}: not a JSON object; is it elasticd's agent?")
+    return data

@@ -1,0 +1,72 @@
+"""The engine's door: an ASGI middleware that wants the replica's key. Standard library only.
+
+vLLM loads it by `--middleware elasticd.node.engine_guard.KeyGuard`. Its own API key leaves some
+paths open; here everything but `/health` and `/metrics` is shut.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+KEY_VARIABLE = "ELASTICD_ENGINE_KEY"
+OPEN_PATHS = frozenset({"/health", "/metrics"})
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_BODY = b'{"error":{"message":"wrong or missing key","type":"invalid_request_error","code":401}}'
+
+
+class KeyGuard:
+    """Lets through who shows `Authorization: Bearer $ELASTICD_ENGINE_KEY`.
+
+    Without a key in the environment the engine does not start: open by accident is impossible.
+    """
+
+    def __init__(self, app: App) -> None:
+        key = os.environ.get(KEY_VARIABLE, "")
+        if not key:
+            raise RuntimeError(f"{KEY_VARIABLE} is not set: refusing to serve without a key")
+        self._app = app
+        self._wanted = f"Bearer {key}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "lifespan" or self._may_pass(scope):
+            await self._app(scope, receive, send)
+        elif kind == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await _refuse(send)
+
+    def _may_pass(self, scope: Scope) -> bool:
+        if scope["type"] == "http" and scope["path"] in OPEN_PATHS:
+            return True
+        return hmac.compare_digest(_authorization(scope["headers"]), self._wanted)
+
+
+def _authorization(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The one `Authorization` header; none or several count as nothing."""
+    found = [value for name, value in headers if name.lower() == b"authorization"]
+    return found[0] if len(found) == 1 else b""
+
+
+async def _refuse(send: Send) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": 401,
+            "headers": [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(_BODY)).encode()),
+                (b"www-authenticate", b"Bearer"),
+            ],
+        }
+    )
+    await send({"type": "http.response.body", "body": _BODY})

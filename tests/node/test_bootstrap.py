@@ -1,0 +1,47 @@
+"""The boot script, run by a real shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from elasticd import bootstrap
+
+PYTHON = """#!/bin/sh
+printf '%s\\n' "$@" > "$OUT.argv"
+printf '%s' "$ELASTICD_JOIN_TOKEN" > "$OUT.token"
+"""
+
+
+def _run(script: str, out: Path) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "OUT": str(out)}
+    return subprocess.run(["sh"], input=script, env=env, capture_output=True, text=True, timeout=20)
+
+
+def test_it_becomes_the_watcher_whatever_is_in_the_words(tmp_path: Path) -> None:
+    python = tmp_path / "py thon"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    script = bootstrap.render("n-1; $(id)", "http://a:1/'x", 'to"k$en`', str(python))
+    done = _run(script, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    argv = (tmp_path / "out.argv").read_text().splitlines()
+    assert argv == [
+        *("-m", "elasticd.node.watcher"),
+        *("--node-id", "n-1; $(id)", "--agent", "http://a:1/'x"),
+    ]
+    assert (tmp_path / "out.token").read_text() == 'to"k$en`'
+
+
+def test_a_machine_without_that_python_says_so(tmp_path: Path) -> None:
+    done = _run(bootstrap.render("n-1", "http://a", "t", "/no/python"), tmp_path / "out")
+    assert done.returncode == 1
+    assert "/no/python is not on this machine" in done.stderr
+
+
+def test_the_join_token_is_the_only_secret_and_never_an_argument(tmp_path: Path) -> None:
+    script = bootstrap.render("n-1", "http://a", "the-token", "python3")
+    assert script.count("the-token") == 1
+    assert "the-token" not in json.dumps([x for x in script.splitlines() if x.startswith("exec")])

@@ -1,0 +1,192 @@
+"""The node watcher against an agent of the test's own, with a stub in place of Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node.programs import Program, program
+from tests.node.waiting import alive, eventually
+
+ANSWER = {
+    "ray_address": "127.0.0.1:6379",
+    "ray_token": "ray-secret",
+    "report_token": "report-secret",
+    "ray_env": {"RAY_AUTH_MODE": "token", "RAY_from_agent": "1"},
+}
+
+
+class FakeAgent:
+    """Answers joins with `join_status` in turn (the last one stays), and keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.join_status = [200]
+        self.joins: list[dict[str, Any]] = []
+        self.reports: list[dict[str, Any]] = []
+        agent = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, answer = agent.heard(self.path, self.headers["Authorization"], body)
+                data = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def heard(self, path: str, shown: str | None, body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/v1/nodes/join":
+            self.joins.append(body)
+            status = self.join_status.pop(0) if len(self.join_status) > 1 else self.join_status[0]
+            return status, ANSWER if status == 200 else {"error": f"status {status}"}
+        assert path == "/v1/nodes/n-1/report"
+        if shown != "Bearer report-secret":
+            return 401, {"error": "wrong token"}
+        self.reports.append(body)
+        return 200, {}
+
+    def phases(self) -> list[str]:
+        return [report["boot"] for report in self.reports]
+
+
+@pytest.fixture
+def agent() -> Iterator[FakeAgent]:
+    fake = FakeAgent()
+    thread = threading.Thread(target=fake.server.serve_forever, args=(0.01,))
+    thread.start()
+    with contextlib.closing(fake.server.socket):
+        yield fake
+        fake.server.shutdown()
+        thread.join()
+
+
+def _watcher(folder: Path, agent: FakeAgent, **env: str) -> AbstractContextManager[Program]:
+    defaults = {"ELASTICD_JOIN_TOKEN": "once", "ELASTICD_NODE_DIR": str(folder / "node")}
+    arguments = ("--node-id", "n-1", "--agent", agent.url)
+    return program(folder, "elasticd.node.watcher", *arguments, **{**defaults, **env})
+
+
+def test_it_joins_starts_ray_with_its_label_and_says_up(tmp_path: Path, agent: FakeAgent) -> None:
+    with _watcher(tmp_path, agent, ELASTICD_DECLARED_GPUS="2") as watcher:
+        eventually(lambda: "up" in agent.phases())
+        call = watcher.calls()[0]
+    assert agent.joins[0]["node_id"] == "n-1"
+    assert agent.joins[0]["token"] == "once"
+    argv = call["argv"]
+    assert argv[argv.index("--address") + 1] == "127.0.0.1:6379"
+    assert argv[argv.index("--labels") + 1] == "elasticd-node=n-1"
+    assert argv[argv.index("--num-gpus") + 1] == "2"
+    assert call["env"]["RAY_from_agent"] == "1"
+    assert "starting ray" in agent.phases()
+
+
+def test_secrets_reach_ray_by_a_private_file_only(tmp_path: Path, agent: FakeAgent) -> None:
+    with _watcher(tmp_path, agent) as watcher:
+        eventually(lambda: "up" in agent.phases())
+        call = watcher.calls()[0]
+    token_file = Path(call["env"]["RAY_AUTH_TOKEN_PATH"])
+    assert token_file.read_text() == "ray-secret"
+    assert token_file.stat().st_mode & 0o777 == 0o600
+    told = json.dumps(call)
+    assert not any(secret in told for secret in ("ray-secret", "report-secret", "once"))
+
+
+def test_without_declared_gpus_ray_counts_the_real_ones(tmp_path: Path, agent: FakeAgent) -> None:
+    with _watcher(tmp_path, agent) as watcher:
+        assert watcher.ray
+        assert "--num-gpus" not in watcher.calls()[0]["argv"]
+
+
+def test_it_asks_on_while_the_agent_is_away_always_as_the_same_machine(
+    tmp_path: Path, agent: FakeAgent
+) -> None:
+    agent.join_status = [503, 503, 200]
+    with _watcher(tmp_path, agent):
+        eventually(lambda: "up" in agent.phases())
+    assert len(agent.joins) == 3
+    assert len({join["nonce"] for join in agent.joins}) == 1
+    assert agent.joins[0]["nonce"]
+
+
+def test_a_refused_token_ends_it_with_one_message(tmp_path: Path, agent: FakeAgent) -> None:
+    agent.join_status = [403]
+    with _watcher(tmp_path, agent) as watcher:
+        assert watcher.process.wait(20) == 1
+    assert "not let in" in watcher.said()
+    assert "Traceback" not in watcher.said()
+
+
+def test_a_failed_ray_start_is_tried_again(tmp_path: Path, agent: FakeAgent) -> None:
+    (tmp_path / "manner").write_text("fails once")
+    with _watcher(tmp_path, agent) as watcher:
+        eventually(lambda: "up" in agent.phases())
+        assert len(watcher.calls()) == 2
+
+
+def test_ray_that_never_starts_is_reported_with_its_last_line(
+    tmp_path: Path, agent: FakeAgent
+) -> None:
+    (tmp_path / "manner").write_text("fails")
+    with _watcher(tmp_path, agent) as watcher:
+        assert watcher.process.wait(60) == 1
+    assert agent.phases()[-1].startswith("failed: ray did not start in 3 tries")
+    assert "timed out during startup" in agent.reports[-1]["log_tail"]
+
+
+def test_when_ray_dies_it_reports_and_ends_with_an_error(tmp_path: Path, agent: FakeAgent) -> None:
+    with _watcher(tmp_path, agent) as watcher:
+        eventually(lambda: "up" in agent.phases())
+        child = watcher.rays_child
+        os.kill(watcher.ray, signal.SIGKILL)
+        assert watcher.process.wait(20) == 1
+        assert not alive(child)
+    assert agent.phases()[-1].startswith("failed: Ray ended by itself")
+
+
+def test_sigterm_ends_everything_of_the_machine(tmp_path: Path, agent: FakeAgent) -> None:
+    with _watcher(tmp_path, agent) as watcher:
+        eventually(lambda: "up" in agent.phases())
+        ray, child = watcher.ray, watcher.rays_child
+        watcher.process.terminate()
+        assert watcher.process.wait(20) == 0
+        assert not alive(ray)
+        assert not alive(child)
+
+
+def test_sigterm_also_ends_it_while_it_asks_to_join(tmp_path: Path, agent: FakeAgent) -> None:
+    agent.join_status = [503]
+    with _watcher(tmp_path, agent) as watcher:
+        eventually(lambda: agent.joins)
+        watcher.process.terminate()
+        assert watcher.process.wait(20) == 0
+
+
+def test_killed_it_takes_ray_along(tmp_path: Path, agent: FakeAgent) -> None:
+    with _watcher(tmp_path, agent) as watcher:
+        eventually(lambda: "up" in agent.phases())
+        ray, child = watcher.ray, watcher.rays_child
+        watcher.process.kill()
+        eventually(lambda: not alive(ray))
+        os.kill(child, signal.SIGKILL)  # on a machine of its own the PID namespace does this
+
+
+def test_a_missing_token_is_one_clear_message(tmp_path: Path, agent: FakeAgent) -> None:
+    with _watcher(tmp_path, agent, ELASTICD_JOIN_TOKEN="") as watcher:
+        assert watcher.process.wait(20) == 1
+    assert "ELASTICD_JOIN_TOKEN is not set" in watcher.said()
