@@ -120,7 +120,7 @@ class Life:
     async def survives(self, what: str, kill: Callable[[Status], int]) -> None:
         status = await self.stack.status()
         assert status is not None
-        async with Load(self.stack.url, "tiny", clients=2, max_tokens=60) as load:
+        async with Load(self.stack.url, "tiny", clients=2, max_tokens=60, pause=1.0) as load:
             pid = kill(status)
             os.kill(pid, signal.SIGKILL)
             await self._died(pid)
@@ -145,7 +145,7 @@ class Life:
         status = await self.stack.status()
         assert status is not None
         victim = ready_nodes(status)[0]
-        async with Load(self.stack.url, "tiny", clients=2, max_tokens=60) as load:
+        async with Load(self.stack.url, "tiny", clients=2, max_tokens=60, pause=1.0) as load:
             await self.stack.preempt(victim)
             await self.stack.until("loss seen", lambda s: victim not in ready_nodes(s), 60.0)
             seconds = await self.stack.until("node killed", self.whole(2), AGAIN)
