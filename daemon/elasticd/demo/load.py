@@ -51,6 +51,8 @@ class Load:
         self._numbers = itertools.count(1)
         self._tasks: list[asyncio.Task[None]] = []
         self.account = Account()
+        self.trouble = asyncio.Event()
+        """Set at the first request that was not answered to its end."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
@@ -71,6 +73,8 @@ class Load:
     async def _client(self) -> None:
         while True:
             ok = await self.ask(f"Tell me story number {next(self._numbers)}")
+            if not ok:
+                self.trouble.set()
             # A client in trouble does not hammer.
             await asyncio.sleep(self._pause if ok else max(self._pause, 0.2))
 

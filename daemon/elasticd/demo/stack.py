@@ -126,14 +126,18 @@ class Stack:
                     found.setdefault(replica_id, []).append(pid)
         return found
 
-    def actor(self, replica_id: str) -> int:
-        """The Ray process that holds a replica's actor: the parent of its engine's supervisor."""
-        engine = self.engines()[replica_id][0]
-        while (parent := _parent(engine)) > 1:
-            if _command(parent).startswith("ray::"):
-                return parent
-            engine = parent
-        raise LookupError(f"no actor process above the engine of {replica_id}")
+    def actor(self, status: Status, replica_id: str) -> int:
+        """The Ray process that holds a replica's actor, on a machine that runs this one only."""
+        [node_id] = [r["node_id"] for r in status["replicas"] if r["id"] == replica_id]
+        for record in self.state_dir.glob("pools/*/machines/*/machine.json"):
+            machine = json.loads(record.read_text())
+            if machine["node_id"] != node_id:
+                continue
+            for pid in _pids():
+                folder = _variable(pid, "ELASTICD_NODE_DIR")
+                if folder == machine["node_dir"] and _command(pid).startswith("ray::ReplicaActor"):
+                    return pid
+        raise LookupError(f"no actor process of {replica_id} on {node_id}")
 
     def processes(self) -> list[int]:
         """Everything of ours that runs: by our state directory or a machine's own directory."""
@@ -197,8 +201,3 @@ def _stat(pid: int) -> list[str]:
 def _alive(pid: int) -> bool:
     stat = _stat(pid)
     return bool(stat) and stat[0] not in "ZX"
-
-
-def _parent(pid: int) -> int:
-    stat = _stat(pid)
-    return int(stat[1]) if stat else 0

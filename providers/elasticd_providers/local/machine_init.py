@@ -2,15 +2,18 @@
 
 Standard library only, run by path inside the new namespaces (`python -I machine_init.py DIR`).
 When it ends, the kernel kills everything in its PID namespace; so it ends when the bootstrap
-script ends, when it gets SIGTERM, and when the reclaim deadline passes. The deadline is kept here
-and not in the daemon, because the market does not wait for a daemon to come back.
+script ends, when it gets SIGTERM, when the reclaim deadline passes, and when its own record is
+deleted (nobody could ever end it after that). The deadline is kept here and not in the daemon,
+because the market does not wait for a daemon to come back.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -35,6 +38,9 @@ def main(directory: Path) -> int:
         if control.overdue():
             say("reclaimed")
             return 0
+        if not (directory / "machine.json").exists():
+            forgotten(machine["node_dir"])
+            return 0
         control.apply_hang()
         if bootstrap is None and time.monotonic() >= boot_at:
             bootstrap = start(directory / "boot.sh", machine["node_dir"])
@@ -46,6 +52,15 @@ def main(directory: Path) -> int:
         if status is not None:
             say(f"the bootstrap script ended with exit status {status}: the machine ends")
             return status
+
+
+def forgotten(node_dir: str) -> None:
+    """Somebody deleted the pool's state: what the provider would remove goes from in here."""
+    say("the record of this machine is gone: the machine ends")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
+    os.chdir("/")
+    shutil.rmtree(node_dir, ignore_errors=True)
 
 
 def private_shared_memory() -> None:
