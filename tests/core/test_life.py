@@ -89,6 +89,8 @@ def test_a_node_that_ray_calls_dead_takes_no_replica_and_another_is_rented() -> 
     world.kill_replicas(dead)
     world.now += 20
     world.step(world.observed())
+    world.now += 4
+    world.step(world.observed())
     for _ in range(4):
         world.now += 1
         todo, world.pending = world.pending, []
@@ -167,6 +169,10 @@ def test_a_replica_missing_from_a_complete_report_is_respawned() -> None:
     world.replicas.clear()
     world.now += 20
     world.step(world.observed())
+    assert world.open_endpoints() == [old], "one report is not enough"
+    world.now += 4
+    world.step(world.observed())
+    assert world.open_endpoints() == []
     world.settle(rounds=3)
     assert world.open_endpoints()
     assert world.open_endpoints() != [old]

@@ -22,7 +22,11 @@ REOPEN_AFTER = 3.0
 """Seconds after a broken connection before a good health report opens the endpoint again."""
 
 VANISHED_AFTER = 15.0
-"""Seconds after an order was taken before absence from a complete report means: it is not there."""
+"""Seconds after an order was taken before absence from a complete report says anything."""
+
+ABSENT_FOR = 3.0
+"""Seconds in which complete reports must agree that a replica is not there: a head that has just
+come back may not know of everything at once."""
 
 STRAY_PERIOD = 15.0
 """Seconds between two orders to stop a replica that should not be there."""
@@ -104,6 +108,7 @@ def _see_replica(state: State, step: Step, replica: Replica, seen: ReplicaSeen) 
             url=seen.url or replica.url,
             load_phase=seen.load_phase or replica.load_phase,
             log_tail=seen.log_tail or replica.log_tail,
+            absent_since=None,
             taken=replica.taken or replica.order == "start",
         )
     )
@@ -160,7 +165,12 @@ def _absent_replicas(state: State, step: Step, shown: set[str]) -> None:
         if replica.id in shown or replica.phase is ReplicaPhase.PENDING or not replica.taken:
             continue
         asked = replica.asked_at if replica.asked_at is not None else replica.since
-        if replica.order == "stop" or step.due(asked + VANISHED_AFTER):
+        if replica.order != "stop" and not step.due(asked + VANISHED_AFTER):
+            continue
+        if replica.absent_since is None:
+            replica = state.fleet.put_replica(replace(replica, absent_since=step.now))
+        absent = replica.absent_since if replica.absent_since is not None else step.now
+        if step.due(absent + ABSENT_FOR):
             end_replica(state, step, replica, replica.cause or "its actor is gone")
 
 

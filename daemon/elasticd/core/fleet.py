@@ -88,7 +88,8 @@ class Replica:
 
     `order` is the outstanding or last order to the agent (`start`, `stop` or none), `asked_at`
     when it was given, `taken` whether the agent has confirmed it, `retry_at` when to give it
-    again. `broken_at`: the gateway's connection broke. `stop_at`: the end of its drain.
+    again. `absent_since`: complete reports of the agent lack it. `broken_at`: the gateway's
+    connection broke. `stop_at`: the end of its drain.
     """
 
     id: str
@@ -107,6 +108,7 @@ class Replica:
     asked_at: float | None = None
     taken: bool = False
     retry_at: float | None = None
+    absent_since: float | None = None
     broken_at: float | None = None
     ready_at: float | None = None
     stop_at: float | None = None
