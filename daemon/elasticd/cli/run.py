@@ -193,7 +193,7 @@ class Run:
         say(f"serving {', '.join(m.name for m in settings.models)} at {url}/v1; try")
         body = (
             f'{{"model": "{model}", "stream": true, '
-            '"messages": [{"role": "user", "content": "Tell me a story"}]}'
+            '"messages": [{"role": "user", "content": "Tell me about the lighthouse."}]}'
         )
         show(
             f"\n  curl -N {url}/v1/chat/completions "

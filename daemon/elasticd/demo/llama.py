@@ -61,6 +61,15 @@ def hf_config(shape: Shape, *, bos: int, eos: int, pad: int) -> dict[str, Any]:
     }
 
 
+def hf_generation_config(*, bos: int, eos: int) -> dict[str, Any]:
+    """`generation_config.json`: greedy where a request does not ask otherwise.
+
+    A model this small has learnt its texts and nothing around them; a sampled token that is not
+    the likeliest leads it out of the text, and it does not find back.
+    """
+    return {"bos_token_id": bos, "eos_token_id": eos, "temperature": 0.0}
+
+
 def new_weights(shape: Shape, seed: int, features: Tensor) -> Weights:
     """Random weights, the same for the same seed, with two gifts that make learning quick.
 

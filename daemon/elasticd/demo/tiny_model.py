@@ -134,7 +134,7 @@ def _write_model(draft: Path, say: Callable[[str], None]) -> None:
     (draft / "chat_template.jinja").write_text(tokens.CHAT_TEMPLATE, encoding="utf-8")
     documents = {
         "config.json": llama.hf_config(shape, bos=start, eos=end, pad=start),
-        "generation_config.json": {"bos_token_id": start, "eos_token_id": end},
+        "generation_config.json": llama.hf_generation_config(bos=start, eos=end),
         "tokenizer_config.json": tokens.tokenizer_config(),
         MARKER: {
             "version": version(),
