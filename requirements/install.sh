@@ -17,7 +17,7 @@ if ! "${pip[@]}" install --quiet --no-deps --dry-run "$torch" >"$log" 2>&1; then
 elasticd: pip finds no $torch for $("$venv/bin/python" --version 2>&1) on $(uname -m).
 The tiny model runs on the CPU build of PyTorch, a wheel named
     torch-${torch#torch==}-cp311-cp311-manylinux_2_28_x86_64.whl
-(Linux x86-64, Python 3.11). Make it findable for pip (find-links or an extra index, in
+(Linux x86-64, Python 3.11). Make it findable for pip (a folder of wheels or an extra index, in
 pip's configuration or PIP_FIND_LINKS) and run the same command again.
 MESSAGE
     else
