@@ -21,9 +21,9 @@ from elasticd.settings.fleet import to_fleet
 from elasticd.settings.load import Configuration
 
 
-async def controller(config: Configuration) -> None:
-    """The controller's whole life."""
-    await run_controller(controller_config(config), Core)
+async def controller(config: Configuration, serve_again: bool = False) -> None:
+    """The controller's whole life. `serve_again` ends a `down` of an earlier one."""
+    await run_controller(controller_config(config, serve_again), Core)
 
 
 async def gateway(config: Configuration) -> None:
@@ -31,7 +31,7 @@ async def gateway(config: Configuration) -> None:
     await run_gateway(gateway_config(config))
 
 
-def controller_config(config: Configuration) -> ControllerConfig:
+def controller_config(config: Configuration, serve_again: bool = False) -> ControllerConfig:
     """What the controller is told at start."""
     settings = config.settings
     agent_url = settings.agent.listen.url
@@ -41,6 +41,7 @@ def controller_config(config: Configuration) -> ControllerConfig:
         pools=_pools(config),
         agent_url=agent_url,
         admin_socket=config.admin_socket,
+        serve_again=serve_again,
         admin_listen=(settings.admin.listen.host, settings.admin.listen.port),
         # The one provider there is rents this host, so its Python is ours.
         bootstrap=lambda node_id, token: bootstrap.render(

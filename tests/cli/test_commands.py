@@ -35,6 +35,7 @@ def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "elasticd.yaml"
     path.write_text(GOOD)
+    (tmp_path / "weights").mkdir()
     return path
 
 

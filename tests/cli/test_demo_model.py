@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,9 @@ import pytest
 from elasticd.cli.demo_model import ensure_demo_model
 from elasticd.demo.tiny_model import MARKER, version
 from elasticd.errors import ElasticdError
+from elasticd.node.process_tree import start_time
 from elasticd.settings.load import Configuration, load
+from tests.cli.waiting import until
 from tests.settings.conftest import GOOD, PROVIDERS
 
 DEMO = GOOD.replace("file:weights", "demo:tiny")
@@ -67,3 +73,35 @@ def test_without_a_demo_source_nothing_is_made(
     maker(tmp_path, monkeypatch, "exit 1")
     ensure_demo_model(configured(tmp_path, GOOD), print)
     assert not cache.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_maker_does_not_outlive_the_run_that_wanted_it(
+    tmp_path: Path, cache: Path, number: signal.Signals
+) -> None:
+    configured(tmp_path)
+    note = tmp_path / "pid"
+    program = tmp_path / "python"
+    program.write_text(
+        f"#!/bin/sh\necho $$ > {note}.part && mv {note}.part {note}\nexec cat {cache.parent}/pipe\n"
+    )
+    program.chmod(0o755)
+    cache.parent.mkdir()
+    os.mkfifo(cache.parent / "pipe")
+    run = (
+        "import sys; from pathlib import Path; from elasticd.cli.demo_model import *;"
+        "from elasticd.settings.load import load; from tests.settings.conftest import PROVIDERS;"
+        "config = load(Path(sys.argv[1]), PROVIDERS);"
+        "sys.executable = sys.argv[2]; ensure_demo_model(config, print)"
+    )
+    command = [sys.executable, "-c", run, str(tmp_path / "elasticd.yaml"), str(program)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as asking:
+        until(note.exists, "the maker runs")
+        maker_pid = int(note.read_text())
+        assert start_time(maker_pid) is not None
+        asking.send_signal(number)
+    try:
+        until(lambda: start_time(maker_pid) is None, "the maker ends")
+    finally:
+        if start_time(maker_pid) is not None:
+            os.kill(maker_pid, signal.SIGKILL)

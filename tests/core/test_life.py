@@ -17,6 +17,8 @@ from elasticd.core.events import (
     NoticeArrived,
     NoticeTakenBack,
     ReplicaSeen,
+    ServeRequested,
+    TerminateFailed,
 )
 from elasticd.provider import Instance, InstanceState
 from tests.core.world import LEDGER, World, model, offering, pool
@@ -488,16 +490,48 @@ def test_down_gives_everything_back_and_buys_nothing_more() -> None:
     assert len(world.actions(LaunchNode)) == 3
 
 
-def test_giving_back_goes_on_after_a_restart_and_a_finished_one_serves_again() -> None:
+def test_giving_back_outlives_restarts_until_somebody_asks_to_serve() -> None:
     world = serving()
     world.step(DownRequested("a person"))
     world.restart()
     world.settle(rounds=40)
     assert world.instances == {}
-    assert len(world.actions(LaunchNode)) == 1
+    world.restart()
+    world.settle(rounds=10)
+    assert len(world.actions(LaunchNode)) == 1, "a crash is no wish to serve"
+    world.step(ServeRequested("a person"))
+    world.settle(rounds=5)
+    assert len(world.open_endpoints()) == 1
     world.restart()
     world.settle(rounds=5)
     assert len(world.open_endpoints()) == 1
+
+
+def test_a_start_that_takes_too_long_is_tried_again_on_the_same_node_after_a_pause() -> None:
+    world = World([model(start_timeout=60.0)], [pool(idle_timeout=900.0)])
+    world.start()
+    for _ in range(600):
+        world.now += 1
+        todo, world.pending = world.pending, []
+        answers = [a for a in map(world.carry_out, todo) if a is not None]
+        world.boot_all()
+        world.step(*answers, *world.listings(), world.observed())
+    assert len(world.actions(LaunchNode)) == 1
+    assert 3 <= len(world.actions(StartReplica)) <= 9
+    told = world.core.status(world.now)["models"][0]
+    assert told["failures"] >= 3
+    assert "start took longer than 60 s" in told["last_cause"]
+
+
+def test_a_machine_that_cannot_be_ended_says_why() -> None:
+    world = serving()
+    [node] = world.phases()
+    world.step(DownRequested("a person"))
+    world.settle(seconds=30.0)
+    world.step(TerminateFailed(node, "i-0", "Rejected", "no such pool"))
+    [shown] = [n for n in world.core.status(world.now)["nodes"] if n["id"] == node]
+    assert shown["phase"] == "terminating"
+    assert "no such pool" in shown["reason"]
 
 
 def test_every_decision_tells_its_reasons() -> None:

@@ -24,6 +24,7 @@ from elasticd.core.events import (
     NoticeTakenBack,
     ReplicaOrderFailed,
     ReplicaSeen,
+    ServeRequested,
     TerminateFailed,
 )
 from elasticd.core.lifecycle import NODE_PAID
@@ -204,6 +205,10 @@ class AnyOrder(RuleBasedStateMachine):
         else:
             self.step(NoticeArrived("n-" + instance, "spot", instance, "interruption", left))
 
+    @rule(serve=st.booleans())
+    def somebody_asks_for_down_or_to_serve(self, serve: bool) -> None:
+        self.step(ServeRequested("test") if serve else DownRequested("test"))
+
     @rule()
     def the_controller_restarts(self) -> None:
         rows = list(self.world.rows.values())
@@ -266,6 +271,7 @@ class AnyOrder(RuleBasedStateMachine):
                 del world.instances[key]
                 world.kill_node(instance.node_id or "")
         world.pending.clear()
+        world.step(ServeRequested("test"))
         quiet = (world.demand(), world.demand(name="z"))
         for _ in range(60):
             world.settle(*quiet, seconds=9.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from elasticd.cluster_secret import ClusterSecret
 from elasticd.core.actions import Plan
 from elasticd.core.decide import Core
 from elasticd.core.events import Event
+from elasticd.errors import UsageError
 from elasticd.runtime.controller import ControllerFailed, run_controller
 from elasticd.runtime.ledger import read_journal_file
 from elasticd.runtime.loop import ControlLoopFailed
@@ -166,3 +168,48 @@ async def test_an_agent_that_is_away_keeps_it_alive_but_not_ready(
         status = await operator.until(lambda s: s["agent"]["error"])
     assert not ready["ready"]
     assert status["agent"]["seen_age"] is None
+
+
+async def test_it_does_not_start_over_machines_that_a_renamed_cluster_would_hide(
+    world: World, agent_url: str, tmp_path: Path
+) -> None:
+    here = config(world, tmp_path, agent_url)
+    async with living(here, Core) as operator:
+        await operator.until(serves)
+    renamed = replace(here, fleet=replace(here.fleet, cluster="renamed"))
+    with pytest.raises(UsageError, match="put the old name back"):
+        await run_controller(renamed, Core)
+    assert len(world.launched) == 1
+
+
+async def test_it_does_not_start_over_machines_of_a_pool_that_was_taken_out(
+    world: World, agent_url: str, tmp_path: Path
+) -> None:
+    here = config(world, tmp_path, agent_url)
+    async with living(here, Core) as operator:
+        await operator.until(serves)
+    [pool] = here.fleet.pools
+    other = replace(pool, name="another")
+    changed = replace(
+        here,
+        fleet=replace(here.fleet, pools=(other,)),
+        pools={"another": here.pools[pool.name]},
+    )
+    with pytest.raises(UsageError, match=f"pool {pool.name!r} are not given back"):
+        await run_controller(changed, Core)
+
+
+async def test_a_crash_after_a_down_stays_down_and_a_start_by_hand_serves_again(
+    world: World, agent_url: str, tmp_path: Path
+) -> None:
+    here = config(world, tmp_path, agent_url)
+    async with living(here, Core) as operator:
+        await operator.until(serves)
+        await operator.ask("POST", "/api/v1/down", json={"by": "a person"})
+        await operator.until(lambda s: s["down"] is not None)
+    async with living(here, Core) as operator:
+        status = await operator.until(lambda s: s["models"] and not serves(s))
+        assert status["down"] is not None
+    async with living(replace(here, serve_again=True), Core) as operator:
+        status = await operator.until(serves)
+        assert status["down"] is None

@@ -31,6 +31,21 @@ def test_a_small_file_is_enough(load_text: Load) -> None:
         ("max_nodes: 2", "max_nodes: many", "5 node_pools[0].max_nodes: must be a whole number"),
         ("max_nodes: 2", 'max_nodes: "2"', "5 node_pools[0].max_nodes: must be a whole number"),
         ("max_nodes: 2", "max_nodes: true", "5 node_pools[0].max_nodes: must be a whole number"),
+        ("max_nodes: 2", "max_nodes: 0", "5 node_pools[0].max_nodes: "),
+        ("region: north", "region: north, disks: 017", "5 node_pools[0].disks: '017' is no plain"),
+        ("state_dir: state", 'state_dir: ""', "3 state_dir: must be a path"),
+        ("state_dir: state", "state_dir: ~nosuchuser/x", "3 state_dir: '~nosuchuser/x': no home"),
+        ("file:weights", "file:~nosuchuser/x", "7 models[0].source: '~nosuchuser/x': no home"),
+        (
+            "cluster: test",
+            "cluster: test\nadmin: {listen: localhost:8000}",
+            "3 admin.listen: localhost:8000 is already the address of gateway.listen",
+        ),
+        (
+            "cluster: test",
+            "cluster: test\nray: {port: 8702}",
+            "3 ray.port: 127.0.0.1:8702 is already the address of agent.listen",
+        ),
         ("cluster: test", "cluster: 7", "2 cluster: must be text"),
         ("file:weights", "weights", "7 models[0].source: unknown source 'weights'"),
         ('"file:weights"', '"file:w", pools: [spto]', "7 models[0].pools[0]: no pool is called"),
@@ -73,6 +88,21 @@ def test_a_duration_without_a_unit_is_refused(refused: Refused, value: str) -> N
     assert problem.startswith("5 node_pools[0].idle_timeout: ")
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["22:22", "017777", "6_490", "0x10", "0b11", "+5", "1" * 19, "1:30.5", ".inf", "1.0e+999"],
+)
+def test_a_number_that_is_not_plain_decimal_is_refused(refused: Refused, value: str) -> None:
+    (problem,) = refused(GOOD.replace("max_nodes: 2", f"max_nodes: {value}"))
+    assert problem.startswith(f"5 node_pools[0].max_nodes: '{value}' is no plain decimal number")
+
+
+def test_in_quotes_it_is_the_text_as_it_stands(load_text: Load) -> None:
+    text = GOOD.replace('"file:weights"', '"file:w", engine_env: {MODE: "017", DAY: 2024-01-01}')
+    environment = load_text(text).settings.models[0].engine_env
+    assert environment == {"MODE": "017", "DAY": "2024-01-01"}
+
+
 def test_a_key_that_stands_twice_is_refused_with_both_lines(refused: Refused) -> None:
     (problem,) = refused(GOOD + "cluster: other\n")
     assert problem == "8 cluster: stands twice, first in line 2; keep one of them"
@@ -107,6 +137,12 @@ def test_a_file_of_another_shape_is_refused_without_a_traceback(
         (b"cluster: [", "not YAML"),
         (b"cluster: \xff\xfe", "not UTF-8"),
         (b"cluster: !!python/object/apply:os.getcwd []", "not YAML"),
+        (b"cluster: a\nstate_dir: b\x07", ":2: not YAML: the character U\\+0007"),
+        (b"cluster: a\0", ":1: not YAML: the character U\\+0000"),
+        (b'cluster: a\nstate_dir: "\\ud800"', ":2: not YAML: the character U\\+D800"),
+        (b"cluster: t\na: &a [*a]", ":2: not YAML: \\*a: aliases"),
+        (b"a: !!binary aGk=", "the tag"),
+        (b"[" * 5000, "nested too deeply"),
         (b"cluster: a\n---\ncluster: b", "not YAML"),
     ],
 )

@@ -33,11 +33,11 @@ def config_path(args: argparse.Namespace) -> Path:
     return Path(args.config or os.environ.get("ELASTICD_CONFIG") or DEFAULT_CONFIG)
 
 
-def configuration(args: argparse.Namespace) -> Configuration:
-    """The checked configuration."""
+def configuration(args: argparse.Namespace, *, look_on_host: bool = False) -> Configuration:
+    """The checked configuration; see `load` for `look_on_host`."""
     from elasticd.settings.load import load
 
-    return load(config_path(args))
+    return load(config_path(args), look_on_host=look_on_host)
 
 
 def admin_client(args: argparse.Namespace) -> AdminClient:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elasticd.errors import ElasticdError
+from elasticd.node.process_tree import die_with_parent
 from elasticd.settings.load import Configuration
 from elasticd.settings.paths import demo_model_dir
 
@@ -45,6 +46,8 @@ def _make(directory: Path, tell: Callable[[str], None]) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        # It runs before any signal is handled here: what ends us must end it too.
+        preexec_fn=die_with_parent(),
     ) as maker:
         assert maker.stdout is not None
         for line in maker.stdout:

@@ -42,5 +42,11 @@ class Descent:
             return "the controller to begin"
         if down["left"] == 0 and not left:
             return None
-        names = ", ".join(f"{node['id']} {node['phase']}" for node in left.values())
+        names = ", ".join(f"{node['id']} {_how(node)}" for node in left.values())
         return names or f"{down['left']} that the providers have not confirmed as gone"
+
+
+def _how(node: dict[str, Any]) -> str:
+    """Its phase, and what is in the way of its end."""
+    trouble = node.get("trouble")
+    return f"{node['phase']} ({trouble})" if trouble else str(node["phase"])

@@ -21,6 +21,12 @@ def add_to(commands: Commands) -> None:
     ):
         parser = commands.add_parser(name, help=help_text)
         add_config(parser)
+        if call is controller:
+            parser.add_argument(
+                "--serve",
+                action="store_true",
+                help="serve again after a `down`; without it a restarted controller stays down",
+            )
         parser.set_defaults(call=call)
     # Declared for the help text; `main` hands its arguments on before they are parsed here.
     commands.add_parser("node", help="the watcher of one rented machine", add_help=False)
@@ -35,7 +41,7 @@ def controller(args: argparse.Namespace) -> int:
     config = configuration(args)
     ensure_demo_model(config, _tell)
     set_up_logs("controller")
-    asyncio.run(app.controller(config))
+    asyncio.run(app.controller(config, args.serve))
     return 0
 
 

@@ -39,13 +39,11 @@ def add_to(commands: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0 after a stop that was asked for."""
     from elasticd.cli.demo_model import ensure_demo_model
-    from elasticd.cli.run_plan import check_ray, parts
+    from elasticd.cli.run_plan import check_ray, make_state_dir, parts
 
-    config = configuration(args)
+    config = configuration(args, look_on_host=True)
     check_ray()
-    for folder in ("run", "logs"):
-        (config.state_dir / folder).mkdir(parents=True, exist_ok=True)
-    config.state_dir.chmod(0o700)
+    make_state_dir(config)
     with only_supervisor(config.state_dir):
         ensure_demo_model(config, tell)
         return asyncio.run(Run(config, parts(config), tell).serve())
@@ -149,7 +147,7 @@ class Run:
 
     def _on_end(self, ended: Ended) -> None:
         self._say(f"{ended.name} {_how(ended)}; starting it again in {ended.again_in:g} s")
-        if ended.code == UsageError.exit_code and not self._serving:
+        if ended.code == UsageError.exit_code and (self._stop.is_set() or not self._serving):
             # Before anything serves, a refusal is for the person who started us; later the rest
             # goes on serving and the refusal is only told.
             self._refused = ended
@@ -227,6 +225,9 @@ class Run:
                 left = str(bad)
             if left is None:
                 self._say("no machine is left")
+                return
+            if self._refused is not None:
+                self._say("machines may be left: the controller refuses to run")
                 return
             if left != told:
                 self._say(f"waiting for {left}")

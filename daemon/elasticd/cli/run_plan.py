@@ -65,7 +65,9 @@ def _part(
     argv = (sys.executable, "-m", "elasticd.cli", name, "-c", str(configuration.path))
     # Under systemd the journal keeps what the children say; in a terminal it would drown the rest.
     log = None if under_systemd() else configuration.state_dir / "logs" / f"{name}.log"
-    return Part(ChildSpec(name, argv, log, stop_grace), listens)
+    # Whoever calls `run` wants it to serve, whatever an earlier life was told.
+    first = ("--serve",) if name == "controller" else ()
+    return Part(ChildSpec(name, argv, log, stop_grace, first_args=first), listens)
 
 
 def check_ray() -> None:
@@ -75,6 +77,24 @@ def check_ray() -> None:
             "the cluster agent and the head need Ray, which is not installed beside elasticd; "
             f"run: {sys.executable} -m pip install 'elasticd[ray]'"
         )
+
+
+def make_state_dir(configuration: Configuration) -> None:
+    """Makes what is kept there readable for this user alone. Raises `UsageError` if it cannot."""
+    state_dir = configuration.state_dir
+    where = f"{configuration.path}: state_dir {state_dir}"
+    try:
+        for folder in ("run", "logs"):
+            (state_dir / folder).mkdir(parents=True, exist_ok=True)
+        state_dir.chmod(0o700)
+    except OSError as bad:
+        raise UsageError(
+            f"{where} cannot be made: {bad.strerror} ({bad.filename}); set state_dir to a "
+            "directory this user may write"
+        ) from bad
+    for folder in ("run", "logs"):
+        if not os.access(state_dir / folder, os.W_OK | os.X_OK):
+            raise UsageError(f"{where}: {folder} in it cannot be written; give it to this user")
 
 
 def check_ports(wanted: Iterable[Part], path: Path) -> None:

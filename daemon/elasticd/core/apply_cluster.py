@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.core.actions import StopReplica
-from elasticd.core.drain import fail_replica, lose_node
+from elasticd.core.drain import count_failed_start, fail_replica, lose_node
 from elasticd.core.events import (
     ClusterObserved,
     EndpointBroken,
@@ -138,16 +138,10 @@ def _check_health(state: State, step: Step, replica: Replica, seen: ReplicaSeen)
 
 
 def end_replica(state: State, step: Step, replica: Replica, cause: str) -> None:
-    """A replica whose end is confirmed; failures to start make the next start wait."""
-    failed_start = replica.phase in {ReplicaPhase.STARTING, ReplicaPhase.PENDING} or (
-        replica.ready_at is None and replica.cause.startswith("start")
-    )
+    """A replica whose end is confirmed."""
+    if replica.phase in {ReplicaPhase.STARTING, ReplicaPhase.PENDING}:
+        count_failed_start(state, step, replica.model, cause)
     state.replica_to(step, replica, ReplicaPhase.STOPPED, cause, cause=cause)
-    model = state.models.get(replica.model)
-    if failed_start and model is not None:
-        model.failures += 1
-        model.last_cause = cause
-        model.retry_at = step.now + growing_pause(model.failures, 2.0, 300.0)
 
 
 def _fence(state: State, step: Step, report: ReplicaSeen) -> None:
@@ -170,7 +164,7 @@ def _absent_replicas(state: State, step: Step, shown: set[str]) -> None:
         if replica.absent_since is None:
             replica = state.fleet.put_replica(replace(replica, absent_since=step.now))
         absent = replica.absent_since if replica.absent_since is not None else step.now
-        if step.due(absent + ABSENT_FOR):
+        if replica.order == "stop" or step.due(absent + ABSENT_FOR):
             end_replica(state, step, replica, replica.cause or "its actor is gone")
 
 

@@ -213,6 +213,13 @@ def on_terminate_failed(state: State, step: Step, event: TerminateFailed) -> Non
         return
     pause = growing_pause(node.attempts + 1, 1.0, 60.0)
     state.fleet.put_node(
-        replace(node, asked_at=None, retry_at=step.now + pause, attempts=node.attempts + 1)
+        replace(
+            node,
+            asked_at=None,
+            retry_at=step.now + pause,
+            attempts=node.attempts + 1,
+            trouble=f"not ended yet: {event.error}: {event.message}",
+        )
     )
-    step.because(f"node:{node.id}", f"not ended yet ({event.error}: {event.message}), asked again")
+    if node.attempts == 0:
+        step.because(f"node:{node.id}", f"not ended yet ({event.error}: {event.message})")

@@ -29,7 +29,7 @@ from elasticd.core.apply_provider import (
 )
 from elasticd.core.deadlines import ask, pass_limits
 from elasticd.core.demand import Demand
-from elasticd.core.down import give_back, is_down
+from elasticd.core.down import give_back
 from elasticd.core.drain import continue_drains, on_notice, on_notice_taken_back
 from elasticd.core.fleet import Fleet, Row
 from elasticd.core.placement import adjust_counts, place, return_idle
@@ -59,15 +59,14 @@ class Core:
         self._recent: deque[tuple[float, Reason]] = deque(maxlen=_RECENT)
         self._saved: dict[str, int] = {}
         self._down_saved = ""
-        self._down_done = False
+        self._cluster_saved = ""
         for row in rows:
             if row.kind == "model" and row.doc is not None:
                 self._saved[row.id] = self._state.targets[row.id] = int(row.doc["target"])
             elif row.kind == "down" and row.doc is not None:
-                # Interrupted by a restart: it goes on. Finished: this life serves again.
-                self._down_saved = str(row.doc["by"])
-                if not row.doc["done"]:
-                    self._state.down = self._down_saved
+                self._down_saved = self._state.down = str(row.doc["by"])
+            elif row.kind == "cluster" and row.doc is not None:
+                self._cluster_saved = str(row.doc["name"])
 
     def step(self, now: float, events: Sequence[ev.Event]) -> Plan:
         """What follows from these facts at this time."""
@@ -96,12 +95,13 @@ class Core:
             if model.target is not None and self._saved.get(name) != model.target.replicas:
                 self._saved[name] = model.target.replicas
                 rows.append(Row("model", name, {"target": model.target.replicas}))
-        state = self._state
-        done = bool(state.down) and is_down(state)
-        if (state.down, done) != (self._down_saved, self._down_done):
-            self._down_saved, self._down_done = state.down, done
-            doc = {"by": state.down, "done": done} if state.down else None
-            rows.append(Row("down", "fleet", doc))
+        down = self._state.down
+        if down != self._down_saved:
+            self._down_saved = down
+            rows.append(Row("down", "fleet", {"by": down} if down else None))
+        if self._state.cluster != self._cluster_saved:
+            self._cluster_saved = self._state.cluster
+            rows.append(Row("cluster", "name", {"name": self._state.cluster}))
         return rows
 
     def status(self, now: float) -> dict[str, Any]:
@@ -149,6 +149,8 @@ class Core:
                 on_notice_taken_back(state, step, event)
             case ev.DownRequested():
                 _on_down(state, step, event)
+            case ev.ServeRequested():
+                _on_serve(state, step, event)
             case _:
                 assert_never(event)
 
@@ -207,3 +209,11 @@ def _on_down(state: State, step: Step, event: ev.DownRequested) -> None:
     if not state.down:
         state.down, state.down_since = event.by, step.now
         step.because("fleet", f"everything is given back ({event.by})")
+
+
+def _on_serve(state: State, step: Step, event: ev.ServeRequested) -> None:
+    if state.down:
+        step.because("fleet", f"serves again ({event.by})")
+        state.down = ""
+        for model in state.models.values():
+            model.target = None

@@ -12,14 +12,6 @@ PATIENCE = 20.0
 _ENDING = {NodePhase.TERMINATING, NodePhase.GONE}
 
 
-def is_down(state: State) -> bool:
-    """Whether nothing is left: no node of ours, and every pool's list has shown that."""
-    left = [n for n in state.fleet.nodes() if n.phase is not NodePhase.GONE]
-    return not left and all(
-        pool.listed_at is not None and not pool.orphans for pool in state.pools.values()
-    )
-
-
 def give_back(state: State, step: Step) -> None:
     """One step towards an empty fleet."""
     why = f"given back ({state.down})"

@@ -12,7 +12,7 @@ from elasticd.core.demand import STALE_AFTER
 from elasticd.core.events import NoticeArrived, NoticeTakenBack
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import LIVE, NodePhase, ReplicaPhase
-from elasticd.core.state import State, Step
+from elasticd.core.state import State, Step, growing_pause
 
 CUT_MARGIN = 2.0
 """Seconds before a node's end at which its replicas are stopped at the latest."""
@@ -43,9 +43,20 @@ def fail_replica(state: State, step: Step, replica: Replica, cause: str) -> None
     if replica.phase is ReplicaPhase.PENDING:
         state.replica_to(step, replica, ReplicaPhase.STOPPED, cause, cause=cause)
     elif replica.phase is not ReplicaPhase.DRAINING:
+        if replica.phase is ReplicaPhase.STARTING:
+            count_failed_start(state, step, replica.model, cause)
         state.replica_to(
             step, replica, ReplicaPhase.DRAINING, cause, cause=cause, **_stop_order(step.now)
         )
+
+
+def count_failed_start(state: State, step: Step, name: str, cause: str) -> None:
+    """A replica that did not get ready: the model's next start waits, longer each time."""
+    model = state.models.get(name)
+    if model is not None:
+        model.failures += 1
+        model.last_cause = cause
+        model.retry_at = step.now + growing_pause(model.failures, 2.0, 300.0)
 
 
 def _stop_order(now: float) -> dict[str, object]:

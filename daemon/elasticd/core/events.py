@@ -232,6 +232,13 @@ class DownRequested:
     by: str
 
 
+@dataclass(frozen=True, slots=True)
+class ServeRequested:
+    """Serve (again): takes a `DownRequested` back. A restart after a crash does not say this."""
+
+    by: str
+
+
 Event = (
     Configured
     | OfferingsListed
@@ -251,4 +258,5 @@ Event = (
     | NoticeArrived
     | NoticeTakenBack
     | DownRequested
+    | ServeRequested
 )

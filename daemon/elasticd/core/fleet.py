@@ -40,7 +40,9 @@ class Node:
     """Our commitment to one machine. Times are the controller's clock, in seconds.
 
     `offerings`: what was asked for; `offering`: what we got. `gpus`: what Ray counts, 0 until it
-    joined. `asked_at`: when the outstanding provider call was asked; `retry_at`: when to ask
+    joined. `trouble`: why the last call for it failed.
+
+    `asked_at`: when the outstanding provider call was asked; `retry_at`: when to ask
     again; `launched_at`: the last time a launch was asked. `listed`: a provider's list has shown
     it; `unseen_since`/`unseen_lists`: complete lists lack it since then, so many in a row.
     `dead_since`: Ray says it is dead. `idle_since`: no replica. `cut_at`: when a drain must be
@@ -59,6 +61,7 @@ class Node:
     gpus: int = 0
     boot: str = ""
     reason: str = ""
+    trouble: str = ""
     asked_at: float | None = None
     retry_at: float | None = None
     launched_at: float | None = None
@@ -197,7 +200,7 @@ class Fleet:
 
     def move_node(self, node: Node, phase: NodePhase, now: float, reason: str, **more: Any) -> Node:
         """Takes a node to its next phase; calls of the old phase no longer count as asked."""
-        cleared: dict[str, Any] = {"asked_at": None, "retry_at": None, "attempts": 0, **more}
+        cleared = {"asked_at": None, "retry_at": None, "attempts": 0, "trouble": "", **more}
         return self.put_node(replace(node, phase=phase, since=now, reason=reason, **cleared))
 
     def move_replica(

@@ -71,7 +71,7 @@ def place(state: State, step: Step) -> None:
         for n in state.fleet.nodes({NodePhase.READY})
         if n.dead_since is None  # Ray would refuse; whether it is lost is decided elsewhere
     }
-    coming = {n.id: n.expected_gpus for n in state.fleet.nodes(NODE_COMING)}
+    coming = _coming(state, ready)
     for model in state.models.values():
         model.blocked, model.unplaced = "", False
     for replica in state.fleet.replicas({ReplicaPhase.PENDING}):
@@ -92,6 +92,16 @@ def place(state: State, step: Step) -> None:
     for model_state in state.models.values():
         if model_state.unplaced:
             model_state.blocked = "; ".join(_refusals(state, step, model_state.spec))
+
+
+def _coming(state: State, ready: dict[str, int]) -> dict[str, int]:
+    """GPUs that need not be bought: on nodes that boot, and under engines on their way out."""
+    coming = {n.id: n.expected_gpus for n in state.fleet.nodes(NODE_COMING)}
+    for replica in state.fleet.replicas({ReplicaPhase.DRAINING}):
+        if replica.order == "stop" and replica.node_id in ready:
+            room = coming.get(replica.node_id, ready[replica.node_id])
+            coming[replica.node_id] = room + replica.gpus
+    return coming
 
 
 def _roomiest_fit(state: State, free: dict[str, int], spec: ModelSpec) -> Node | None:

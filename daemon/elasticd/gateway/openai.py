@@ -14,7 +14,11 @@ RETRY_AFTER = 5
 
 
 class ApiError(Exception):
-    """An answer in OpenAI's error shape. The message is for the client's people."""
+    """An answer in OpenAI's error shape. The message is for the client's people.
+
+    Messages quote clients, and a JSON string can hold half a surrogate pair, which no encoding can
+    write: such characters are shown escaped, so that a message can be sent and logged.
+    """
 
     def __init__(
         self,
@@ -25,6 +29,7 @@ class ApiError(Exception):
         param: str | None = None,
         retry_after: int | None = None,
     ) -> None:
+        message = message.encode("utf-8", "backslashreplace").decode()
         super().__init__(message)
         self.status = status
         self.code = code
@@ -40,7 +45,7 @@ class ApiError(Exception):
             "param": self.param,
             "code": self.code,
         }
-        return json.dumps({"error": error}, ensure_ascii=False).encode()
+        return json.dumps({"error": error}).encode()
 
     def headers(self) -> dict[str, str]:
         """What goes with the body."""
@@ -67,6 +72,12 @@ def bad_request(message: str, param: str | None = None) -> ApiError:
 def not_found(path: str) -> ApiError:
     """No such address here."""
     return ApiError(404, "not_found", f"{path}: nothing here; the API is under /v1/")
+
+
+def not_plain(path: str) -> ApiError:
+    """A path that engines could read as another one."""
+    message = f"{path}: a path with `.` or `..` as a segment, encoded or not, is not served"
+    return ApiError(404, "not_found", message)
 
 
 def model_not_found(model: str) -> ApiError:

@@ -113,6 +113,6 @@ class Reply:
 def _one_line(status: int, body: bytes) -> bytes:
     """A JSON body as the data of one event; anything else is told as an error."""
     try:
-        return json.dumps(json.loads(body), ensure_ascii=False).encode()
+        return json.dumps(json.loads(body)).encode()
     except ValueError:
         return ApiError(status, "engine_error", f"The engine answered with status {status}").body()

@@ -25,6 +25,7 @@ from elasticd.gateway.desk import Desk
 from elasticd.gateway.dispatcher import Dispatcher
 from elasticd.gateway.feed import ControllerLink, TableFeed
 from elasticd.gateway.openai import ApiError
+from elasticd.gateway.paths import is_plain
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.reporter import Reporter
@@ -175,6 +176,8 @@ class Gateway:
             await self._health(reply)
         elif self._stopping:
             raise openai.stopping()
+        elif not is_plain(path):
+            raise openai.not_plain(path)
         elif path == _MODELS or (path.startswith(f"{_MODELS}/") and request.method == "GET"):
             await self._models(request, reply)
         elif path.startswith("/v1/"):

@@ -25,13 +25,17 @@ _HURRY_GRACE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """One process to keep. `log` `None`: it writes where we write. `stop_grace` in seconds."""
+    """One process to keep. `log` `None`: it writes where we write. `stop_grace` in seconds.
+
+    `first_args` are added in the first life that we start, not when it is started again.
+    """
 
     name: str
     argv: tuple[str, ...]
     log: Path | None = None
     stop_grace: float = 15.0
     env: Mapping[str, str] = field(default_factory=dict)
+    first_args: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class Child:
         self._mark: ProcessMark | None = read_living(self._mark_file)
         self._process: subprocess.Popen[bytes] | None = None
         self._ending = asyncio.Event()
+        self._started = self._mark is not None
 
     @property
     def pid(self) -> int | None:
@@ -127,9 +132,11 @@ class Child:
         if self.spec.log is not None:
             _rotate(self.spec.log)
             output = self.spec.log.open("ab")
+        argv = self.spec.argv if self._started else self.spec.argv + self.spec.first_args
+        self._started = True
         try:
             self._process = subprocess.Popen(
-                self.spec.argv,
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

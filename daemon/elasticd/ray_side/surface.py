@@ -7,7 +7,6 @@ report token. Errors are `{"error": "…"}` with one message for people.
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -126,6 +125,9 @@ class _Handlers:
             asked = JoinRequest.from_json(body)
         except TypeError as bad:
             raise _Problem(400, f"not a join request: {bad}") from bad
+        for name, value in asked.to_json().items():
+            if not _is_text(value):
+                raise _Problem(400, f"not a join request: `{name}` is not text")
         if not _same(asked.token, self._s.secret.join_token(asked.node_id)):
             raise _Problem(401, "wrong join token")
         if not self._s.state().head_alive:
@@ -175,7 +177,7 @@ def _error(status: int, message: str) -> web.Response:
 async def _body(request: web.Request) -> dict[str, Any]:
     try:
         body = await request.json()
-    except (json.JSONDecodeError, UnicodeDecodeError) as bad:
+    except (ValueError, LookupError, RecursionError) as bad:  # LookupError: unknown charset
         raise _Problem(400, "the body is not JSON") from bad
     if not isinstance(body, dict):
         raise _Problem(400, "the body is not a JSON object")
@@ -199,4 +201,9 @@ def _check_bearer(request: web.Request, token: str) -> None:
 
 
 def _same(shown: str, wanted: str) -> bool:
-    return hmac.compare_digest(shown.encode(), wanted.encode())
+    return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), wanted.encode())
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is a string that can be encoded: JSON and headers can hold lone surrogates."""
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)

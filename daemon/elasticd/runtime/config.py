@@ -47,6 +47,7 @@ class ControllerConfig:
     """`pools` has an entry for each pool of `fleet`. Times in seconds.
 
     `bootstrap` renders the boot script of a node from its id and its single-use join token.
+    `serve_again`: a `down` of an earlier life is over; a restart after a crash keeps it.
     `stop_grace`: how long calls under way may still be answered when the controller stops.
     `fault_linger`: how long the admin API tells of a fault before the process ends for it.
     """
@@ -61,5 +62,6 @@ class ControllerConfig:
     engine_ports: EnginePorts = field(default_factory=EnginePorts)
     poll: PollTimes = field(default_factory=PollTimes)
     journal: JournalLimits = field(default_factory=JournalLimits)
+    serve_again: bool = False
     stop_grace: float = 3.0
     fault_linger: float = 5.0

@@ -18,7 +18,7 @@ import structlog
 from elasticd.agent_api.client import AgentClient
 from elasticd.clock import Clock
 from elasticd.cluster_secret import ClusterSecret
-from elasticd.core.events import Configured
+from elasticd.core.events import Configured, ServeRequested
 from elasticd.core.fleet import Row
 from elasticd.errors import ElasticdError
 from elasticd.ops.admin import full_app, reading_app
@@ -34,6 +34,7 @@ from elasticd.runtime.ledger import Ledger, Restored
 from elasticd.runtime.loop import ControlLoop
 from elasticd.runtime.observer import PoolWatch
 from elasticd.runtime.orders import OrderMaker
+from elasticd.runtime.ownership import check_ownership
 from elasticd.runtime.performer import Identity, Performer
 from elasticd.runtime.picture import Picture
 from elasticd.runtime.ports import ControlCore
@@ -76,6 +77,7 @@ async def _run(
 ) -> None:
     ledger = await Ledger.open(config.state_dir, config.journal)
     parts.push_async_callback(ledger.aclose)
+    check_ownership(config.state_dir, config.fleet, ledger.restored.rows)
     stop = parts.enter_context(_stop_signals())
     shell = await _build(config, core_factory, parts, ledger)
     parts.push_async_callback(shell.executor.aclose)
@@ -103,6 +105,8 @@ async def _build(
     agent = await parts.enter_async_context(AgentClient(config.agent_url, secret.agent_token))
     inbox = Inbox()
     inbox.put(Configured(config.fleet))
+    if config.serve_again:
+        inbox.put(ServeRequested("started by hand"))
     core = core_factory(restored.ledger_id, restored.epoch, restored.rows)
     tables = TableHolder(secret.engine_key)
     performer = Performer(

@@ -33,7 +33,12 @@ CREATE INDEX journal_at ON journal (at);
 
 
 class LedgerRefused(ElasticdError):
-    """The ledger cannot be trusted or read: nothing is started on top of it."""
+    """The ledger cannot be trusted or read: nothing is started on top of it.
+
+    The exit code is that of a wrong configuration: trying again does not help.
+    """
+
+    exit_code = 2
 
 
 def open_ledger_file(path: Path) -> sqlite3.Connection:

@@ -1,22 +1,34 @@
 """One YAML file as plain data, with the line of every path.
 
-Keys that stand twice are told instead of the last one silently winning, and the file is UTF-8
-whatever the locale says.
+Keys that stand twice are told instead of the last one silently winning, numbers are plain decimal
+(YAML 1.1 reads `22:22` as 1342 and `017` as 15), and the file is UTF-8 whatever the locale says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.composer import ComposerError
 
 from elasticd.errors import UsageError
 
 Place = tuple[str | int, ...]
 """Where a value stands: keys and list positions from the top."""
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = frozenset(
+    f"{_TAG}{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map")
+)
+_ONLY_TEXT = frozenset(f"{_TAG}{kind}" for kind in ("timestamp", "merge", "value"))
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(r"-?([0-9]+\.[0-9]*([eE][-+]?[0-9]+)?|\.[0-9]+)")
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +64,48 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader; it constructs plain data only."""
+    """YAML's safe loader; it constructs plain data only, and a tree: no value stands in itself."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        self.flatten_mapping(node)
-        return super().construct_mapping(node, deep=deep)
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event: Any = self.get_event()  # type: ignore[no-untyped-call]
+            text = f"*{event.anchor}: aliases are not read here; write the value out"
+            raise ComposerError(None, None, text, event.start_mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
 
 
 def read_document(path: Path) -> Document:
     """Reads a YAML file. Raises `UsageError` for one that cannot be read as YAML at all."""
+    text = _read_text(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        return _parse(text)
+    except yaml.reader.ReaderError as bad:
+        line = text.count("\n", 0, bad.position) + 1
+        what = f"the character U+{ord(text[bad.position]):04X} cannot stand in it; remove it"
+        raise UsageError(f"{path}:{line}: not YAML: {what}") from bad
+    except yaml.MarkedYAMLError as bad:
+        mark = bad.problem_mark or bad.context_mark
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise UsageError(f"{where}: not YAML: {bad.problem or bad.context}") from bad
+    except (yaml.YAMLError, ValueError) as bad:
+        raise UsageError(f"{path}: not YAML: {bad}") from bad
+    except RecursionError:
+        raise UsageError(f"{path}: lists and mappings are nested too deeply to be meant") from None
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; give the configuration with -c FILE") from None
     except UnicodeDecodeError as bad:
         raise UsageError(f"{path}: not UTF-8 (byte {bad.start}); save it as UTF-8") from bad
     except OSError as bad:
         raise UsageError(f"{path}: cannot be read: {bad.strerror}") from bad
+
+
+def _parse(text: str) -> Document:
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -77,20 +114,18 @@ def read_document(path: Path) -> Document:
         if node is not None:
             _survey(node, (), lines, problems)
         data = None if node is None else loader.construct_document(node)
-    except yaml.MarkedYAMLError as bad:
-        mark = bad.problem_mark or bad.context_mark
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise UsageError(f"{where}: not YAML: {bad.problem or bad.context}") from bad
-    except (yaml.YAMLError, ValueError) as bad:
-        raise UsageError(f"{path}: not YAML: {bad}") from bad
     finally:
         loader.dispose()
     return Document(data, lines, tuple(problems))
 
 
 def _survey(node: yaml.Node, at: Place, lines: dict[Place, int], out: list[Problem]) -> None:
-    """Notes the line of everything under `node`, and keys that stand twice."""
+    """Notes the line of everything under `node`, keys that stand twice, and odd numbers."""
     lines.setdefault(at, node.start_mark.line + 1)
+    if node.tag not in _PLAIN | _ONLY_TEXT:
+        raise ComposerError(None, None, f"the tag {node.tag!r} is not read here", node.start_mark)
+    if isinstance(node, yaml.ScalarNode):
+        _survey_scalar(node, at, out)
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             _survey(item, (*at, index), lines, out)
@@ -101,6 +136,8 @@ def _survey(node: yaml.Node, at: Place, lines: dict[Place, int], out: list[Probl
             if not isinstance(key, yaml.ScalarNode):
                 out.append(Problem(at, "a key must be plain text", line))
                 continue
+            _refuse_no_text(key)
+            key.tag = f"{_TAG}str"  # `on:` is a key, not a truth
             place = (*at, key.value)
             if key.value in first:
                 text = f"stands twice, first in line {first[key.value]}; keep one of them"
@@ -108,3 +145,33 @@ def _survey(node: yaml.Node, at: Place, lines: dict[Place, int], out: list[Probl
             first.setdefault(key.value, line)
             lines[place] = line
             _survey(value, place, lines, out)
+
+
+def _survey_scalar(node: yaml.ScalarNode, at: Place, out: list[Problem]) -> None:
+    """Turns whatever YAML 1.1 would convert in a way that surprises people into text."""
+    _refuse_no_text(node)
+    text = node.value
+    if node.tag in _ONLY_TEXT:
+        node.tag = f"{_TAG}str"
+    if _is_odd_number(node.tag, text):
+        node.tag = f"{_TAG}str"
+        message = (
+            f"{text[:40]!r} is no plain decimal number (digits 0-9, no leading zero, at most 18 "
+            "digits); write it so, or put it in quotes if it is text"
+        )
+        out.append(Problem(at, message, node.start_mark.line + 1))
+
+
+def _is_odd_number(tag: str, text: str) -> bool:
+    if tag == f"{_TAG}int":
+        return not _INTEGER.fullmatch(text)
+    if tag == f"{_TAG}float":
+        return not _FLOAT.fullmatch(text) or not math.isfinite(float(text))
+    return False
+
+
+def _refuse_no_text(node: yaml.ScalarNode) -> None:
+    """NUL and halves of surrogate pairs can be escaped in YAML, but no system call takes them."""
+    if found := _NO_TEXT.search(node.value):
+        text = f"the character U+{ord(found[0]):04X} cannot stand in it; remove it"
+        raise ComposerError(None, None, text, node.start_mark)

@@ -12,7 +12,9 @@ from pydantic import ValidationError
 
 from elasticd.errors import UsageError
 from elasticd.provider import ProviderPlugin
+from elasticd.settings.cross_check import cross_check
 from elasticd.settings.document import Document, Place, Problem, read_document
+from elasticd.settings.host_check import host_check
 from elasticd.settings.model import Model, NodePool, Settings
 from elasticd.settings.paths import demo_model_dir, resolve
 
@@ -71,8 +73,15 @@ def installed_providers() -> Providers:
     return {entry.name: entry.load for entry in entry_points(group="elasticd.providers")}
 
 
-def load(path: Path, providers: Providers | None = None) -> Configuration:
-    """Reads and checks a file. Raises `UsageError`, with every problem there is."""
+def load(
+    path: Path, providers: Providers | None = None, *, look_on_host: bool = True
+) -> Configuration:
+    """Reads and checks a file. Raises `UsageError`, with every problem there is.
+
+    `look_on_host`: also require what the models need on this host. Commands that look after what
+    already runs leave it out: a directory that vanished must not keep machines from being given
+    back.
+    """
     path = path.absolute()
     document = read_document(path)
     known = installed_providers() if providers is None else providers
@@ -83,13 +92,20 @@ def load(path: Path, providers: Providers | None = None) -> Configuration:
     except ValidationError as bad:
         problems += [Problem(_place(e["loc"]), _message(e)) for e in _errors(bad)]
     if settings is not None:
-        problems += _cross_check(settings)
+        problems += cross_check(settings)
     if settings is not None and not problems and not document.problems:
         configuration = Configuration(path, settings, plugins, options)
         problems += _check_paths(configuration)
+        if look_on_host:
+            problems += host_check(settings, options, configuration.model_source)
         if not problems:
             return configuration
-    located = [Problem(p.place, p.message, document.line_of(p.place)) for p in problems]
+    told = {p.place for p in document.problems}
+    located = [
+        Problem(p.place, p.message, document.line_of(p.place))
+        for p in problems
+        if p.place not in told
+    ]
     found = sorted([*document.problems, *located], key=lambda p: (p.line or 0, p.path))
     raise BadConfiguration(path, tuple(found))
 
@@ -151,35 +167,6 @@ def _check_pools(
     return plugins, options, problems
 
 
-def _cross_check(settings: Settings) -> list[Problem]:
-    """Rules between sections."""
-    problems: list[Problem] = []
-    for section, names in (
-        ("node_pools", [pool.name for pool in settings.node_pools]),
-        ("models", [model.name for model in settings.models]),
-    ):
-        if not names:
-            problems.append(Problem((section,), "must have at least one entry"))
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                problems.append(Problem((section, index, "name"), f"{name!r} stands twice"))
-    pools = [pool.name for pool in settings.node_pools]
-    for index, model in enumerate(settings.models):
-        for position, pool in enumerate(model.pools):
-            if pool not in pools:
-                message = f"no pool is called {pool!r}; there are: {', '.join(pools)}"
-                problems.append(Problem(("models", index, "pools", position), message))
-    listens = {"gateway": settings.gateway.listen, "admin": settings.admin.listen}
-    listens["agent"] = settings.agent.listen
-    taken: dict[str, str] = {}
-    for section, address in listens.items():
-        other = taken.setdefault(str(address), section)
-        if other != section:
-            message = f"{address} is already the address of {other}.listen"
-            problems.append(Problem((section, "listen"), message))
-    return problems
-
-
 def _check_paths(configuration: Configuration) -> list[Problem]:
     size = len(str(configuration.admin_socket).encode())
     if size <= _SOCKET_LIMIT:
@@ -204,7 +191,7 @@ _MESSAGES = {
     "extra_forbidden": "unknown key",
     "missing": "is missing",
     "string_type": "must be text (in quotes, if it looks like a number)",
-    "int_type": "must be a whole number",
+    "int_type": "must be a whole number, in decimal digits",
     "float_type": "must be a number",
     "tuple_type": "must be a list",
     "dict_type": "must be a mapping of keys to values",

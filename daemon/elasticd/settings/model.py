@@ -8,8 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
+from elasticd.settings.paths import known_home
 from elasticd.settings.units import Address, Duration, HostPort, Timeout
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
@@ -24,6 +33,7 @@ def _plain_text(value: Any) -> Any:
 
 
 EnvText = Annotated[str, BeforeValidator(_plain_text)]
+PathText = Annotated[str, AfterValidator(known_home)]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
 
 
@@ -54,7 +64,7 @@ class Gateway(Section):
 class Admin(Section):
     """Where commands and people reach the controller. `socket` default: in the state directory."""
 
-    socket: str | None = None
+    socket: PathText | None = None
     listen: HostPort = Address("127.0.0.1", 8701)
 
 
@@ -97,7 +107,7 @@ class NodePool(Section):
     provider: Name
     market: Literal["spot", "on_demand", "reserved"] | None = None
     accelerators: Texts = ()
-    max_nodes: Annotated[int, Field(ge=0)]
+    max_nodes: Annotated[int, Field(ge=1)]
     boot_timeout: Timeout = 900.0
     idle_timeout: Duration = 120.0
 
@@ -171,6 +181,8 @@ class Model(Section):
         kind, _, rest = value.partition(":")
         if not (kind == "file" and rest) and value != "demo:tiny":
             raise ValueError(f"unknown source {value!r}; allowed: file:DIRECTORY, demo:tiny")
+        if kind == "file":
+            known_home(rest)
         return value
 
     @model_validator(mode="after")
@@ -184,7 +196,7 @@ class Settings(Section):
     """The whole file."""
 
     cluster: Name
-    state_dir: str = "/var/lib/elasticd"
+    state_dir: PathText = "/var/lib/elasticd"
     on_stop: Literal["keep", "release"] | None = None
     gateway: Gateway = Gateway()
     admin: Admin = Admin()

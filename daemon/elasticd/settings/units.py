@@ -14,16 +14,24 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+_SHORTEST = 0.001
+_LONGEST = 3650 * 86400.0
 
 
 def parse_duration(value: Any) -> float:
-    """Seconds of `"90s"`, `"5m"`, `"1h30m"`. Raises `ValueError` on anything else."""
-    if isinstance(value, str):
-        text = value.replace(" ", "")
-        parts = _PART.findall(text)
-        if parts and "".join(number + unit for number, unit in parts) == text:
-            return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+    """Seconds of `"90s"`, `"5m"`, `"1h30m"`: nothing, or one millisecond to ten years.
+
+    Raises `ValueError` on anything else.
+    """
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        parts = _PART.findall(value)
+        seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+        nothing = not re.search("[1-9]", value)  # asked of the text: tiny numbers round to zero
+        if nothing or _SHORTEST <= seconds <= _LONGEST:
+            return seconds
+        raise ValueError(f"not a useful duration: {value[:40]!r}; allowed: 0s, or 1ms to 3650d")
     bare = isinstance(value, int | float) and not isinstance(value, bool)
     if bare:
         raise ValueError(f'a duration needs a unit: write "{value}s" or "{value}m", not {value}')
@@ -85,6 +93,26 @@ class Address:
         except ValueError:
             return False
 
+    def collides(self, other: Address) -> bool:
+        """Whether both cannot be listened on at once, as far as the text tells."""
+        if self.port != other.port:
+            return False
+        ours, theirs = _interfaces(self.host), _interfaces(other.host)
+        return bool(ours & theirs) or bool(_EVERY_INTERFACE & (ours | theirs))
+
+
+_EVERY_INTERFACE = frozenset({"0.0.0.0", "::"})
+
+
+def _interfaces(host: str) -> frozenset[str]:
+    """The addresses a host name stands for; each has one spelling. Asks no name service."""
+    if host.lower() == "localhost":
+        return frozenset({"127.0.0.1", "::1"})
+    try:
+        return frozenset({str(ipaddress.ip_address(host))})
+    except ValueError:
+        return frozenset({host.lower()})
+
 
 def parse_address(value: Any) -> Address:
     """`"127.0.0.1:8000"`, `"[::1]:8000"`, `"gpu1.lab:8000"`. Raises `ValueError` otherwise."""
@@ -95,8 +123,8 @@ def parse_address(value: Any) -> Address:
         bracketed = host.startswith("[") and host.endswith("]")
         host = host[1:-1] if bracketed else host
         if colon and host and (bracketed or ":" not in host) and port.isascii() and port.isdigit():
-            if not 1 <= int(port) <= 65535:
-                raise ValueError(f"no such port: {port}; ports are 1 to 65535")
+            if len(port) > 5 or not 1 <= int(port) <= 65535:
+                raise ValueError(f"no such port: {port[:10]}; ports are 1 to 65535")
             return Address(host, int(port))
     raise ValueError(f'not an address: {value!r}; write "HOST:PORT", for example "127.0.0.1:8000"')
 

@@ -1,0 +1,27 @@
+"""Which request paths mean what they seem to mean.
+
+The gateway compares a path as the client wrote it and passes it on unchanged, with the engine's
+key; HTTP libraries and engines resolve `..` and decode `%2e`. Where the two readings differ a
+client could reach what lies beside `/v1/`.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+_LAYERS = 3
+"""Percent-encodings taken off one after the other; an honest path has one."""
+
+
+def is_plain(raw_path: str) -> bool:
+    """Whether no segment is `.` or `..`, also when decoded or with `\\` read as `/`.
+
+    A path that is still encoded after `_LAYERS` decodings is not plain: it only hides something,
+    and decoding to the end takes quadratic time.
+    """
+    path = raw_path
+    for _ in range(_LAYERS):
+        path = unquote(path)
+    if unquote(path) != path:
+        return False
+    return not {".", ".."} & set(path.replace("\\", "/").split("/"))
