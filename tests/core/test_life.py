@@ -490,6 +490,16 @@ def test_down_gives_everything_back_and_buys_nothing_more() -> None:
     assert len(world.actions(LaunchNode)) == 3
 
 
+def test_while_everything_is_given_back_requests_are_told_so_at_once() -> None:
+    world = serving()
+    world.step(DownRequested("a person"))
+    [route] = world.table.models
+    assert route.max_wait == 0.0
+    assert route.state == "everything is being given back (a person)"
+    world.step(ServeRequested("a person"))
+    assert world.table.models[0].max_wait > 0.0
+
+
 def test_giving_back_outlives_restarts_until_somebody_asks_to_serve() -> None:
     world = serving()
     world.step(DownRequested("a person"))

@@ -47,6 +47,16 @@ async def test_after_max_wait_the_answer_is_503_with_the_state_of_the_model() ->
         assert "starting 1 replica" in error["message"]
 
 
+async def test_without_max_wait_the_answer_is_503_at_once_also_for_who_waited_before() -> None:
+    async with stand() as s:
+        await s.publish(max_wait=300.0)
+        waiting = asyncio.create_task(answered(s))
+        await s.report(lambda r: r["models"][0]["queued"] == 1, "it waits")
+        await s.publish(max_wait=0.0)
+        assert (await waiting)[0] == 503
+        assert (await answered(s))[0] == 503
+
+
 async def test_a_waiting_stream_gets_comments_and_then_its_answer() -> None:
     async with stand(comment_interval=0.05) as s, StubEngine() as engine:
         await s.publish()

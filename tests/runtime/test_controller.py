@@ -207,6 +207,9 @@ async def test_a_crash_after_a_down_stays_down_and_a_start_by_hand_serves_again(
         await operator.until(serves)
         await operator.ask("POST", "/api/v1/down", json={"by": "a person"})
         await operator.until(lambda s: s["down"] is not None)
+        await operator.until(
+            lambda r: not r["ready"] and "by hand" in r["waiting_for"][0], "/readyz"
+        )
     async with living(here, Core) as operator:
         status = await operator.until(lambda s: s["models"] and not serves(s))
         assert status["down"] is not None

@@ -49,7 +49,7 @@ def on_cluster(state: State, step: Step, event: ClusterObserved) -> None:
             if replica.phase in LIVE:
                 _see_replica(state, step, replica, report)
                 continue
-        if report.phase != "stopped":
+        if report.phase in {"starting", "ready"}:
             _fence(state, step, report)
     if event.complete:
         _absent_replicas(state, step, shown)
@@ -78,7 +78,11 @@ def _see_node(state: State, step: Step, node: Node, seen: NodeSeen) -> None:
         fail_boot(state, step, node, f"boot {seen.boot}")
     elif seen.alive and gpus >= _needed_gpus(node) and node.address is not None:
         state.node_to(
-            step, node, NodePhase.READY, f"joined Ray with {gpus} GPUs", idle_since=step.now
+            step,
+            node,
+            NodePhase.READY,
+            f"joined Ray, {gpus} GPU{'s' * (gpus != 1)}",
+            idle_since=step.now,
         )
         pool = state.pools.get(node.pool)
         if pool is not None:

@@ -82,7 +82,11 @@ def _node(node: Node, used: int, now: float) -> dict[str, Any]:
         "reason": f"{node.reason} ({node.trouble})" if node.trouble else node.reason,
         "trouble": node.trouble,
         "boot": node.boot,
-        "seconds_left": max(0.0, node.cut_at - now) if node.cut_at is not None else None,
+        "seconds_left": (
+            max(0.0, node.cut_at - now)
+            if node.cut_at is not None and node.phase is NodePhase.DRAINING
+            else None
+        ),
         "dead_for": _age(node.dead_since, now),
         "log_tail": list(node.log_tail),
     }

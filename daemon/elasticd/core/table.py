@@ -19,7 +19,8 @@ def _route(state: State, model: ModelState) -> ModelRoute:
     return ModelRoute(
         model=model.spec.name,
         endpoints=tuple(_endpoint(r, model, served) for r in replicas if r.url),
-        max_wait=model.spec.max_wait,
+        # Nothing is coming: whoever asks is told so at once.
+        max_wait=0.0 if state.down else model.spec.max_wait,
         queue_limit=model.spec.queue_limit,
         state="" if served else _waiting_for(state, model),
     )
@@ -45,6 +46,8 @@ def _endpoint(replica: Replica, model: ModelState, served: bool) -> Endpoint:
 
 
 def _waiting_for(state: State, model: ModelState) -> str:
+    if state.down:
+        return f"everything is being given back ({state.down})"
     if model.blocked:
         return model.blocked
     counted = state.fleet.replicas(COUNTED, model.spec.name)

@@ -84,6 +84,7 @@ class Story:
             queued = time.monotonic()
             await self._until("second replica wanted", lambda s: (_model(s)["wanted"] or 0) >= 2)
             self.figures["queue_to_decision"] = time.monotonic() - queued
+        self._say("on a small machine the next minutes are slow: all engines share its cores")
         # Lighter now: engines that decode and an engine that loads share this machine's cores.
         async with Load(self._stack.url, self._model, clients=6, pause=1.5) as load:
             await self._until("second node ready", lambda s: len(_nodes(s, "ready")) >= 2)
@@ -142,7 +143,8 @@ class Story:
         self._say(f"stopped in {self.figures['stop']:.1f} s, {len(left)} processes left")
 
     async def _until(self, what: str, holds: Any, limit: float = _PATIENCE) -> float:
-        return await self._stack.until(what, holds, limit)
+        with self._console.status(f"waiting: {what}"):
+            return await self._stack.until(what, holds, limit)
 
     def _say(self, text: str) -> None:
         self._console.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/]  {text}")

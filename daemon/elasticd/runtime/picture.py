@@ -58,6 +58,8 @@ class Picture:
         if not watch.seen:
             return ["the cluster agent's first answer"]
         told = self._core.status(self._clock.now())
+        if told["down"]:
+            return ["a start by hand: everything is being given back"]
         waiting = []
         if not told["cluster_complete"]:
             waiting.append(f"the cluster's full state {told['cluster_detail']}".rstrip())

@@ -185,7 +185,7 @@ class Admission:
             if ticket.ask.model not in self._routes:
                 self._dequeue(ticket)
                 outcomes.append(Rejected(ticket, Refusal.UNKNOWN_MODEL))
-        return outcomes + self._grant_all(now)
+        return outcomes + self._grant_all(now) + self._hopeless()
 
     def tick(self, now: float) -> list[Outcome]:
         """Time has passed: ends the tickets that are due, looks again at replicas set aside."""
@@ -237,6 +237,17 @@ class Admission:
     def loads(self) -> dict[str, int]:
         """Requests in flight by replica id."""
         return self._router.loads(self._table) if self._table else {}
+
+    def _hopeless(self) -> list[Outcome]:
+        """Ends the tickets for which nothing is coming any more: a route without `max_wait`."""
+        outcomes: list[Outcome] = []
+        for ticket in list(self._tickets.values()):
+            route = self._routes[ticket.ask.model]
+            if route.max_wait == 0.0:
+                self._dequeue(ticket)
+                self._count(route.model)
+                outcomes.append(Expired(ticket, route.state))
+        return outcomes
 
     # -- inside ----------------------------------------------------------------------------
 
