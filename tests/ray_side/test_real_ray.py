@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -137,7 +137,13 @@ def _left_of(folder: Path) -> list[str]:
     return lines
 
 
-async def _until(life: Life, client: AgentClient, found: Found, within: float = 60.0) -> float:
+async def _until(
+    life: Life,
+    client: AgentClient,
+    found: Found,
+    within: float = 60.0,
+    before_each: Callable[[], Awaitable[None]] | None = None,
+) -> float:
     """Waits for a state; how long it took, in seconds."""
     begin = asyncio.get_running_loop().time()
     state: ClusterState | None = None
@@ -146,6 +152,8 @@ async def _until(life: Life, client: AgentClient, found: Found, within: float = 
             while True:
                 life.keep_agent()
                 try:
+                    if before_each is not None:
+                        await before_each()
                     known = (state.incarnation, state.version) if state else ("", -1)
                     state = await client.state(*known, wait=1.0)
                 except AgentUnreachable:
@@ -246,14 +254,12 @@ async def test_a_life(life: Life) -> None:
 
 async def _order_until_taken(life: Life, client: AgentClient, replica_id: str) -> None:
     """As the controller does: an agent that attaches anew loses what it had not yet done."""
-    async with asyncio.timeout(60):
-        while True:
-            life.keep_agent()
-            try:
-                await client.start(life.order(replica_id))
-                state = await client.state(wait=0.0)
-                if any(r.replica_id == replica_id and r.gpu_ids for r in state.replicas):
-                    return
-            except AgentUnreachable:
-                pass
-            await asyncio.sleep(0.2)
+
+    def placed(state: ClusterState) -> bool:
+        return any(r.replica_id == replica_id and r.gpu_ids for r in state.replicas)
+
+    async def order() -> None:
+        await client.start(life.order(replica_id))
+
+    # Ray's head tells the nodes anew what is free where; on a busy machine that takes a while.
+    await _until(life, client, placed, within=120.0, before_each=order)
