@@ -57,10 +57,8 @@ REPLICA_TRANSITIONS: Mapping[ReplicaPhase, frozenset[ReplicaPhase]] = {
 }
 
 NODE_COMING = frozenset({_N.REQUESTED, _N.BOOTING})
-NODE_USABLE = frozenset({_N.REQUESTED, _N.BOOTING, _N.READY})
 NODE_PAID = frozenset({_N.REQUESTED, _N.BOOTING, _N.READY, _N.DRAINING, _N.TERMINATING})
 
-SERVING = frozenset({_R.READY})
 OCCUPYING = frozenset({_R.STARTING, _R.READY, _R.DRAINING})
 COUNTED = frozenset({_R.PENDING, _R.STARTING, _R.READY})
 LIVE = frozenset({_R.PENDING, _R.STARTING, _R.READY, _R.DRAINING})
