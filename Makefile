@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run demo venv lint check test e2e bench clean
+.PHONY: run demo venv lint check test e2e bench prove schema clean
 .DEFAULT_GOAL := run
 
 run: $(STAMP)                ## install, then serve until Ctrl-C
@@ -40,8 +40,18 @@ test: $(STAMP)               ## every test, also those with real Ray and real en
 e2e: $(STAMP)                ## only those
 	$(BIN)/pytest -m e2e
 
-bench: $(STAMP)
+bench: $(STAMP)              ## what things cost: the gateway, a core step, the admin API, an idle controller
+	$(BIN)/python tests/bench/core_bench.py
+	$(BIN)/python tests/bench/admin_bench.py
+	$(BIN)/python tests/bench/idle_bench.py
 	$(BIN)/python tests/bench/run.py
+
+EXAMPLES ?= 5000
+prove: $(STAMP)              ## the long form of the property tests; EXAMPLES=N SEED=N
+	$(BIN)/python -m tests.core.prove --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED))
+
+schema: $(STAMP)             ## config/elasticd.schema.json anew, after a key has changed
+	$(BIN)/python -m elasticd.settings.schema config/elasticd.schema.json
 
 clean:                       ## everything made here; state and machines are not touched
 	rm -rf $(VENV) build dist *.egg-info daemon/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

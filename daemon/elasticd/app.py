@@ -7,28 +7,35 @@ nothing is decided here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 
 from elasticd import bootstrap
 from elasticd.core.decide import Core
-from elasticd.gateway.config import GatewayConfig
+from elasticd.gateway.config import ApiKey, GatewayConfig
 from elasticd.gateway.server import run_gateway
 from elasticd.node.head import HeadConfig
-from elasticd.provider import Market
-from elasticd.runtime.config import ControllerConfig, PoolConfig
+from elasticd.ops.hangup import Hangups
+from elasticd.runtime.config import ControllerConfig
 from elasticd.runtime.controller import run_controller
-from elasticd.settings.fleet import to_fleet
-from elasticd.settings.load import Configuration
+from elasticd.runtime.file_wishes import FileWishes
+from elasticd.settings.load import Configuration, load
 
 
-async def controller(config: Configuration, serve_again: bool = False) -> None:
+async def controller(
+    config: Configuration, serve_again: bool = False, hangups: Hangups | None = None
+) -> None:
     """The controller's whole life. `serve_again` ends a `down` of an earlier one."""
-    await run_controller(controller_config(config, serve_again), Core)
+    await run_controller(controller_config(config, serve_again), Core, hangups)
 
 
-async def gateway(config: Configuration) -> None:
+async def gateway(config: Configuration, hangups: Hangups | None = None) -> None:
     """The gateway's whole life."""
-    await run_gateway(gateway_config(config))
+
+    def read_again() -> GatewayConfig:
+        return gateway_config(load(config.path, look_on_host=False))
+
+    # One that came before there was a gateway: the file may have changed since it was read.
+    missed = hangups is not None and hangups.take()
+    await run_gateway(read_again() if missed else gateway_config(config), read_again)
 
 
 def controller_config(config: Configuration, serve_again: bool = False) -> ControllerConfig:
@@ -37,15 +44,14 @@ def controller_config(config: Configuration, serve_again: bool = False) -> Contr
     agent_url = settings.agent.listen.url
     return ControllerConfig(
         state_dir=config.state_dir,
-        fleet=to_fleet(config),
-        pools=_pools(config),
+        wishes=FileWishes(config),
         agent_url=agent_url,
         admin_socket=config.admin_socket,
         serve_again=serve_again,
         admin_listen=(settings.admin.listen.host, settings.admin.listen.port),
         # The one provider there is rents this host, so its Python is ours.
-        bootstrap=lambda node_id, token: bootstrap.render(
-            node_id, agent_url, token, sys.executable
+        bootstrap=lambda node_id, token, gpus: bootstrap.render(
+            node_id, agent_url, token, sys.executable, expected_gpus=gpus
         ),
     )
 
@@ -58,7 +64,17 @@ def gateway_config(config: Configuration) -> GatewayConfig:
         state_dir=config.state_dir,
         host=settings.gateway.listen.host,
         port=settings.gateway.listen.port,
+        api_keys=tuple(
+            ApiKey(
+                name=key.name,
+                sha256_hex=key.hash.removeprefix("sha256:"),
+                max_priority=key.max_priority,
+                max_ongoing_requests=key.max_ongoing_requests,
+            )
+            for key in settings.gateway.api_keys
+        ),
         idle_timeout=settings.gateway.idle_timeout,
+        max_body=settings.gateway.max_body,
         drain_timeout=max(model.drain_timeout for model in settings.models),
     )
 
@@ -66,14 +82,3 @@ def gateway_config(config: Configuration) -> GatewayConfig:
 def head_config(config: Configuration) -> HeadConfig:
     """What the managed head is told at start."""
     return HeadConfig(config.state_dir, config.settings.ray.port)
-
-
-def _pools(config: Configuration) -> Mapping[str, PoolConfig]:
-    return {
-        pool.name: PoolConfig(
-            plugin=config.plugins[pool.name],
-            options=config.options[pool.name],
-            market=Market(pool.market) if pool.market else None,
-        )
-        for pool in config.settings.node_pools
-    }

@@ -10,7 +10,7 @@ set -eu
 umask 077
 ELASTICD_JOIN_TOKEN={token}
 export ELASTICD_JOIN_TOKEN
-PYTHON={python}
+{expected}PYTHON={python}
 if ! command -v "$PYTHON" >/dev/null 2>&1; then
     echo "elasticd: $PYTHON is not on this machine; set the pool's python" >&2
     exit 1
@@ -19,13 +19,22 @@ exec "$PYTHON" -m elasticd.node.watcher --node-id {node_id} --agent {agent_url}
 """
 
 
-def render(node_id: str, agent_url: str, join_token: str, python: str) -> str:
+def render(
+    node_id: str, agent_url: str, join_token: str, python: str, expected_gpus: int | None = None
+) -> str:
     """A POSIX shell script that becomes the node watcher of `node_id`.
 
     `python` is the interpreter on the machine in whose environment elasticd and Ray live.
+    `expected_gpus`: so many must be there before Ray starts; `None`: as many as there are.
     """
+    expected = (
+        ""
+        if expected_gpus is None
+        else f"ELASTICD_EXPECTED_GPUS={expected_gpus:d}\nexport ELASTICD_EXPECTED_GPUS\n"
+    )
     return _SCRIPT.format(
         token=shlex.quote(join_token),
+        expected=expected,
         python=shlex.quote(python),
         node_id=shlex.quote(node_id),
         agent_url=shlex.quote(agent_url),

@@ -8,7 +8,7 @@ below, and *the class is the retry policy*.
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -27,6 +27,7 @@ class Offering:
     """Something that could be rented. Sold-out offerings are listed too, with `available=False`.
 
     `price_micros` is the worst-case price per hour in millionths of `currency`.
+    `gpu_memory_mib` is the memory of one GPU as its driver reports it, where the provider knows.
     """
 
     pool: str
@@ -38,6 +39,7 @@ class Offering:
     price_micros: int
     currency: str = "USD"
     available: bool = True
+    gpu_memory_mib: int | None = None
 
     @property
     def id(self) -> str:
@@ -212,8 +214,11 @@ class ProviderPlugin:
 
     `options` is a pydantic model class of the pool's own keys (unknown keys refused).
     `private_network`: the gateway and the machines share a network where clear text is fine.
+    `check_access`, given the options, asks the provider who we are, without renting anything, and
+    says it in a sentence; it raises `ProviderError`.
     """
 
     options: type[Any]
     create: Callable[[PoolContext, Any], Provider]
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    check_access: Callable[[Any], Awaitable[str]] | None = None

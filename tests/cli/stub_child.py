@@ -1,6 +1,7 @@
 """A stand-in for one process of ours: says that it runs, and ends when asked.
 
-`controller` answers on an admin socket, with one machine until it is told to go down;
+`controller` answers on an admin socket, with one machine until it is told to go down; on SIGHUP
+it says what the file `refusal` says, if there is one. `gateway` writes down each SIGHUP.
 `stubborn` ignores SIGTERM and has a child of its own; `refusing` exits with 2; others just run.
 """
 
@@ -24,6 +25,8 @@ class Admin(http.server.BaseHTTPRequestHandler):
     """Just enough of the admin API."""
 
     down = False
+    reloads = 0
+    problem = ""
 
     def do_GET(self) -> None:
         """The status: machines are what the file lists, so that they outlive this process."""
@@ -31,7 +34,16 @@ class Admin(http.server.BaseHTTPRequestHandler):
         nodes = [{"id": n, "pool": "p", "phase": "ready", "reason": ""} for n in names]
         models = [{"name": "m", "ready": len(nodes), "blocked": ""}]
         down = {"left": len(nodes)} if Admin.down else None
-        self._answer({"nodes": nodes, "replicas": [], "models": models, "down": down})
+        reload = {"number": Admin.reloads, "problem": Admin.problem, "changed": ["models[m]"]}
+        self._answer(
+            {
+                "nodes": nodes,
+                "replicas": [],
+                "models": models,
+                "down": down,
+                "controller": {"reload": reload},
+            }
+        )
 
     def do_POST(self) -> None:
         """Down: the machines are gone at once."""
@@ -53,7 +65,22 @@ class Admin(http.server.BaseHTTPRequestHandler):
         """Quiet."""
 
 
+def reload(*_: object) -> None:
+    refusal = PLACE / "refusal"
+    Admin.problem = refusal.read_text() if refusal.exists() else ""
+    Admin.reloads += 1
+
+
+def note_hangup(*_: object) -> None:
+    with (PLACE / f"{ROLE}.hangups").open("a") as out:
+        out.write("again\n")
+
+
 def main() -> None:
+    if ROLE == "controller":
+        signal.signal(signal.SIGHUP, reload)
+    if ROLE == "gateway":
+        signal.signal(signal.SIGHUP, note_hangup)
     with (PLACE / f"{ROLE}.pids").open("a") as pids:
         pids.write(f"{os.getpid()}\n")
     if ROLE == "refusing":

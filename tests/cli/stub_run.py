@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 
-from elasticd.cli.run import Run, only_supervisor, tell
+from elasticd.cli.run import Run, only_supervisor
+from elasticd.cli.run_display import tell
 from elasticd.cli.run_plan import Part
 from elasticd.errors import ElasticdError
+from elasticd.ops.hangup import Hangups
 from elasticd.ops.supervisor import ChildSpec
 from elasticd.settings.load import load
 from tests.settings.conftest import PROVIDERS
@@ -19,17 +22,20 @@ STUB = str(Path(__file__).with_name("stub_child.py"))
 
 def part(role: str) -> Part:
     argv = (sys.executable, STUB, role, str(PLACE))
-    return Part(ChildSpec(role, argv, PLACE / f"{role}.log", stop_grace=30.0), ())
+    reloads = role in ("controller", "gateway")
+    return Part(ChildSpec(role, argv, PLACE / f"{role}.log", stop_grace=30.0, reloads=reloads), ())
 
 
 def main() -> int:
+    hangups = Hangups()
     config = load(PLACE / "elasticd.yaml", PROVIDERS)
     for folder in ("run", "logs"):
         (config.state_dir / folder).mkdir(parents=True, exist_ok=True)
     try:
         with only_supervisor(config.state_dir):
             plan = [part(role) for role in sys.argv[2:]]
-            return asyncio.run(Run(config, plan, tell).serve())
+            reread = partial(load, PLACE / "elasticd.yaml", PROVIDERS, look_on_host=False)
+            return asyncio.run(Run(config, plan, tell, hangups, reread).serve())
     except ElasticdError as bad:
         print(bad)
         return bad.exit_code

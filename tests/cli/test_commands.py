@@ -19,7 +19,7 @@ from tests.cli.samples import sample_status
 GOOD = """
 cluster: test
 state_dir: state
-node_pools: [{name: here, provider: local, max_nodes: 1}]
+node_pools: [{name: here, provider: local, max_nodes: 2}]
 models: [{name: m, source: "file:weights"}]
 """
 
@@ -44,27 +44,6 @@ def usage_exit(*argv: str) -> int:
         main(argv)
     assert isinstance(caught.value.code, int)
     return caught.value.code
-
-
-def test_check_of_a_good_file_is_0(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "-c", str(config)]) == 0
-    assert "cluster test, models m, pools here (local)" in capsys.readouterr().out
-
-
-def test_check_of_a_bad_file_is_2_with_a_line_for_each_problem(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config.write_text(GOOD + "colour: red\n")
-    assert main(["check", "-c", str(config)]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert told[1:] == ["  elasticd.yaml:6: colour: unknown key"]
-
-
-def test_check_tells_machines_the_same(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(GOOD + "colour: red\n")
-    assert main(["check", "--json", "-c", str(config)]) == 2
-    (problem,) = json.loads(capsys.readouterr().out)["problems"]
-    assert problem == {"line": 6, "path": "colour", "message": "unknown key"}
 
 
 def test_the_configuration_may_come_from_the_environment(
@@ -182,9 +161,10 @@ def test_a_drill_takes_the_node_at_once_or_after_a_notice(
     assert daemon.asked == [("/api/v1/nodes/n-1/preempt", {"notice": notice})]
 
 
-def test_what_the_daemon_refuses_is_1_with_its_words(
-    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("status", "code"), [(404, 2), (400, 2), (409, 1), (502, 1)])
+def test_what_the_daemon_refuses_is_told_in_its_words(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str], status: int, code: int
 ) -> None:
-    daemon.refusal = (404, "no node 'n-9'; nodes there are: k3f9-4-1")
-    assert main(["drill", "preempt", "n-9", "--socket", str(daemon.path)]) == 1
+    daemon.refusal = (status, "no node 'n-9'; nodes there are: k3f9-4-1")
+    assert main(["drill", "preempt", "n-9", "--socket", str(daemon.path)]) == code
     assert "nodes there are: k3f9-4-1" in capsys.readouterr().err

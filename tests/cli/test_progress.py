@@ -57,3 +57,20 @@ def test_without_a_terminal_waiting_is_repeated_seldom_and_with_the_time() -> No
         for _ in range(5):
             spinner.waiting("an engine")
     assert said == ["waiting for an engine (16 s)", "waiting for an engine (40 s)"]
+
+
+def test_what_it_usually_takes_is_told_where_it_is_known() -> None:
+    status = sample_status()
+    status["replicas"][1]["usual"] = 62.0
+    expected = "engine of tiny: loading weights, usually ~1m2s in all"
+    assert Progress.waiting_for(status) == expected
+
+
+def test_a_model_that_failed_is_told_once_with_its_engines_last_words() -> None:
+    progress, status = Progress(), sample_status()
+    progress.news(status)
+    status["models"][0].update(failed=True, last_cause="exit 1", last_tail=["OSError: no such x"])
+    (told,) = progress.news(status)
+    assert "model tiny has failed, nothing more is tried: exit 1" in told
+    assert "| OSError: no such x" in told
+    assert progress.news(status) == []

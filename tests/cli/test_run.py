@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.ops.hangup import takes_hangup
 from elasticd.ops.process_mark import mark_of
 from tests.cli.waiting import until
 from tests.settings.conftest import GOOD
@@ -18,6 +21,15 @@ from tests.settings.conftest import GOOD
 
 def alive(pid: int) -> bool:
     return mark_of(pid) is not None
+
+
+def read_until(screen: io.RawIOBase, text: bytes) -> None:
+    """Reads what a terminal shows until the text is in it."""
+    shown = b""
+    while text not in shown:
+        chunk = screen.read(4096)
+        assert chunk, f"the terminal closed after {shown!r}"
+        shown += chunk
 
 
 class Place:
@@ -31,11 +43,10 @@ class Place:
     def run(
         self, *roles: str, on_stop: str = "release", stdout: int | None = None
     ) -> subprocess.Popen[str]:
-        (self.root / "elasticd.yaml").write_text(f"{GOOD}on_stop: {on_stop}\n")
         out = (self.root / "said").open("a")
         with out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.cli.stub_run", str(self.root), *roles],
+                self._argv(on_stop, roles),
                 cwd=Path(__file__).parents[2],
                 stdout=out if stdout is None else stdout,
                 stderr=subprocess.STDOUT,
@@ -43,6 +54,15 @@ class Place:
             )
         self.runs.append(process)
         return process
+
+    def exec(self, *roles: str) -> None:
+        """Turns this process into such a run."""
+        os.chdir(Path(__file__).parents[2])
+        os.execv(sys.executable, self._argv("release", roles))
+
+    def _argv(self, on_stop: str, roles: tuple[str, ...]) -> list[str]:
+        (self.root / "elasticd.yaml").write_text(f"{GOOD}on_stop: {on_stop}\n")
+        return [sys.executable, "-m", "tests.cli.stub_run", str(self.root), *roles]
 
     def pids(self, role: str) -> list[int]:
         path = self.root / f"{role}.pids"
@@ -131,11 +151,90 @@ def test_keep_stops_the_processes_and_leaves_the_machines(place: Place) -> None:
     assert not any(alive(pid) for pid in pids)
 
 
-def test_a_terminal_that_is_closed_stops_it_in_order(place: Place) -> None:
-    run = place.run("controller")
+def test_hangup_is_handed_on_and_ends_nothing(place: Place) -> None:
+    run = place.run("head", "controller", "gateway")
+    pids = [place.wait_for(role) for role in ("head", "controller", "gateway")]
     place.wait_said("node node-1 (pool p): is up")
     run.send_signal(signal.SIGHUP)
+    place.wait_said("configuration read again; changed: models[m]")
+    until((place.root / "gateway.hangups").exists, "the gateway to be told")
+    assert run.poll() is None
+    assert all(alive(pid) for pid in pids)
+    assert (place.root / "machines").read_text() == "node-1"
+
+
+def test_a_configuration_that_is_refused_reaches_nobody(place: Place) -> None:
+    run = place.run("controller", "gateway")
+    place.wait_for("gateway")
+    place.wait_said("node node-1 (pool p): is up")
+    (place.root / "refusal").write_text("models: unknown key")
+    run.send_signal(signal.SIGHUP)
+    place.wait_said("configuration refused, the old one stays in force: models: unknown key")
+    (place.root / "refusal").unlink()
+    run.send_signal(signal.SIGHUP)
+    place.wait_said("configuration read again")
+    hangups = place.root / "gateway.hangups"
+    until(hangups.exists, "the gateway to be told")
+    assert hangups.read_text() == "again\n"
+
+
+def test_what_someone_told_the_controller_alone_reaches_the_gateway_too(place: Place) -> None:
+    place.run("controller", "gateway")
+    place.wait_for("gateway")
+    place.wait_said("node node-1 (pool p): is up")
+    os.kill(place.wait_for("controller"), signal.SIGHUP)
+    place.wait_said("configuration read again")
+    hangups = place.root / "gateway.hangups"
+    until(hangups.exists, "the gateway to be told")
+    assert hangups.read_text() == "again\n"
+
+
+def test_what_is_done_with_the_machines_at_the_end_can_be_changed_by_a_reload(
+    place: Place,
+) -> None:
+    run = place.run("controller")
+    place.wait_said("node node-1 (pool p): is up")
+    (place.root / "elasticd.yaml").write_text(f"{GOOD}on_stop: keep\n")
+    run.send_signal(signal.SIGHUP)
+    place.wait_said("configuration read again")
+    run.terminate()
     assert run.wait(20) == 0
+    assert (place.root / "machines").read_text() == "node-1"
+
+
+def test_hangups_while_it_starts_and_while_it_stops_are_harmless(place: Place) -> None:
+    run = place.run("controller", "gateway")
+    until(lambda: takes_hangup(run.pid), "the supervisor to hear signals")
+    for _ in range(5):
+        run.send_signal(signal.SIGHUP)
+    place.wait_said("node node-1 (pool p): is up")
+    run.terminate()
+    for _ in range(5):
+        run.send_signal(signal.SIGHUP)
+    assert run.wait(20) == 0
+    assert (place.root / "machines").read_text() == ""
+    assert len(place.pids("controller")) == 1
+
+
+def test_a_child_that_hangup_would_end_gets_none(place: Place) -> None:
+    run = place.run("controller", "head")
+    head = place.wait_for("head")
+    assert not takes_hangup(head)
+    place.wait_said("node node-1 (pool p): is up")
+    run.send_signal(signal.SIGHUP)
+    place.wait_said("configuration read again")
+    assert place.pids("head") == [head]
+    assert alive(head)
+
+
+def test_a_terminal_that_is_closed_stops_it_in_order(place: Place) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        place.exec("controller")
+    with os.fdopen(terminal, "rb", buffering=0) as screen:
+        read_until(screen, b"node node-1 (pool p): is up")
+    # The last one who had the terminal open is gone: the kernel hangs up.
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert (place.root / "machines").read_text() == ""
 
 

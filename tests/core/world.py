@@ -93,6 +93,8 @@ class World:
         self.launched: dict[str, list[str]] = {}
         self.joined: set[str] = set()
         self.replicas: dict[str, ReplicaSeen] = {}
+        self.gpuless: set[str] = set()
+        self.held: dict[str, tuple[str, ...]] = {}
 
     def step(self, *events: Event) -> Plan:
         """One step of the core; its orders wait in `pending`, its table is taken at once."""
@@ -159,9 +161,9 @@ class World:
 
     def _launch(self, action: LaunchNode) -> Event:
         self.launched.setdefault(action.node_id, [])
-        for instance in self.instances.values():
-            if instance.node_id == action.node_id:
-                return LaunchAnswered(action.node_id, instance)
+        for earlier in self.launched[action.node_id]:
+            if earlier in self.instances:
+                return LaunchAnswered(action.node_id, self.instances[earlier])
         if self.launched[action.node_id]:
             return LaunchFailed(action.node_id, "Rejected", "its machine has ended", True)
         instance = Instance(
@@ -193,7 +195,9 @@ class World:
         for instance in self.instances.values():
             node_id = instance.node_id or ""
             gpus = instance.offering.gpu_count if instance.offering else 0
-            nodes.append(NodeSeen(node_id, node_id in self.joined, gpus))
+            shown = 0 if node_id in self.gpuless else gpus
+            held = self.held.get(node_id, ())
+            nodes.append(NodeSeen(node_id, node_id in self.joined, shown, held=held))
         return ClusterObserved(tuple(nodes), tuple(self.replicas.values()), complete)
 
     def demand(

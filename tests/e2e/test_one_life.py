@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,38 +22,22 @@ import yaml
 from elasticd.demo.load import Load, first_token
 from elasticd.demo.stack import Stack, Status
 from elasticd.ops.process_mark import gone
+from tests.e2e.stack_config import ROOT, take_own_ports
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).parents[2]
 AGAIN = 120.0
 """Seconds in which the wanted state must be there again after any one process was killed."""
 HEAD_AWAY = 90.0
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
-
-
 def write_config(folder: Path) -> Path:
     """The embedded default with ports and a state directory of its own."""
     config = yaml.safe_load((ROOT / "config" / "local.yaml").read_text(encoding="utf-8"))
-    gateway, admin, agent, head = free_ports(4)
     config["cluster"] = "life"
     config["state_dir"] = str(folder / "state")
     config["on_stop"] = "release"
-    config["gateway"]["listen"] = f"127.0.0.1:{gateway}"
-    config["admin"]["listen"] = f"127.0.0.1:{admin}"
-    config["agent"]["listen"] = f"127.0.0.1:{agent}"
-    config["ray"]["port"] = head
+    take_own_ports(config)
     # The scenes want two replicas to stay; scale-down has its own tests and the demo.
     config["models"][0]["scaling"]["downscale_delay"] = "1h"
     path = folder / "life.yaml"

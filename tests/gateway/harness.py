@@ -165,6 +165,11 @@ class ScriptedEngine:
     def endpoint(self, replica_id: str = "r1", **more: Any) -> Endpoint:
         return endpoint(replica_id, url=f"http://127.0.0.1:{self.port}", **more)
 
+    def stop_listening(self) -> None:
+        """New connections are refused from now on, as by a process that has ended."""
+        assert self._server is not None
+        self._server.close()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None

@@ -106,3 +106,15 @@ async def test_an_engines_late_error_with_half_a_surrogate_pair_reaches_the_stre
             commented.set()
             (event,) = events_of(comment + await answer.read())
         assert json.loads(event) == {"error": {"message": "\ud800 猫"}}
+
+
+async def test_of_a_huge_model_name_or_path_only_the_start_is_repeated() -> None:
+    async with stand() as s:
+        await s.publish()
+        body = {"model": "x" * 1_000_000}
+        async with s.client.post(s.url + "/v1/completions", json=body) as answer:
+            assert answer.status == 404
+            assert len(await answer.read()) < 1000
+        _, _, told = await raw(s, "/nope/" + "y" * 10_000)
+        assert len(told) < 1000
+        assert all(len(repr(e)) < 2000 for e in s.logs)

@@ -7,11 +7,14 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from elasticd import bootstrap
 
 PYTHON = """#!/bin/sh
 printf '%s\\n' "$@" > "$OUT.argv"
 printf '%s' "$ELASTICD_JOIN_TOKEN" > "$OUT.token"
+printf '%s' "${ELASTICD_EXPECTED_GPUS-none}" > "$OUT.gpus"
 """
 
 
@@ -45,3 +48,15 @@ def test_the_join_token_is_the_only_secret_and_never_an_argument(tmp_path: Path)
     script = bootstrap.render("n-1", "http://a", "the-token", "python3")
     assert script.count("the-token") == 1
     assert "the-token" not in json.dumps([x for x in script.splitlines() if x.startswith("exec")])
+
+
+@pytest.mark.parametrize(("expected", "told"), [(None, "none"), (0, "0"), (8, "8")])
+def test_the_watcher_is_told_how_many_gpus_to_wait_for(
+    tmp_path: Path, expected: int | None, told: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    script = bootstrap.render("n-1", "http://a", "t", str(python), expected_gpus=expected)
+    assert _run(script, tmp_path / "out").returncode == 0
+    assert (tmp_path / "out.gpus").read_text() == told

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from elasticd.node import engine_supervisor
+from elasticd.node.leftovers import OOM_SCORE
+from tests.node.stub_smi import StubSmi
 from tests.node.waiting import alive, eventually, read_pid
 
 # An engine with a grandchild in a session of its own; both ignore SIGTERM if told to.
@@ -42,10 +44,12 @@ time.sleep(600)
 class Actor:
     """Stands where the replica actor stands: at the supervisor's pipes."""
 
-    def __init__(self, folder: Path, manner: str) -> None:
-        argv = [sys.executable, "-m", "elasticd.node.engine_supervisor", "node-1", "--"]
+    def __init__(self, folder: Path, manner: str, *options: str) -> None:
+        folder.mkdir(exist_ok=True)
+        argv = [sys.executable, "-m", "elasticd.node.engine_supervisor", "node-1"]
         engine = [sys.executable, "-c", ENGINE, str(folder), manner]
-        self.pipes = subprocess.Popen(argv + engine, stdin=-1, stdout=-1)
+        options = ["--folder", str(folder / "node"), *options, "--"]
+        self.pipes = subprocess.Popen(argv + options + engine, stdin=-1, stdout=-1)
         self.engine = read_pid(folder / "engine")
         self.grandchild = read_pid(folder / "grandchild")
         status = Path(f"/proc/{self.engine}/status").read_text()
@@ -84,8 +88,8 @@ def actors(tmp_path: Path) -> Iterator[list[Actor]]:
         actor.pipes.wait()
 
 
-def _actor(actors: list[Actor], folder: Path, manner: str) -> Actor:
-    actors.append(Actor(folder, manner))
+def _actor(actors: list[Actor], folder: Path, manner: str, *options: str) -> Actor:
+    actors.append(Actor(folder, manner, *options))
     return actors[-1]
 
 
@@ -140,21 +144,26 @@ def test_an_engine_that_ends_by_itself_is_told_with_its_last_words(
     assert not alive(actor.grandchild)
 
 
-def test_a_start_sweeps_engines_whose_supervisor_was_killed(
+def test_a_sweep_ends_engines_whose_supervisor_was_killed_on_this_machine_only(
     actors: list[Actor], tmp_path: Path
 ) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     orphaned = _actor(actors, tmp_path / "a", "stubborn")
     guarded = _actor(actors, tmp_path / "b", "stubborn")
     os.kill(orphaned.supervisor, signal.SIGKILL)
     eventually(lambda: not alive(orphaned.supervisor) and not alive(orphaned.engine))
     assert alive(orphaned.grandchild)
-    assert engine_supervisor.sweep_orphans("node-2") == 0
-    assert engine_supervisor.sweep_orphans("node-1") == 1
+    assert engine_supervisor.sweep_orphans(tmp_path / "b" / "node") == 0
+    assert engine_supervisor.sweep_orphans(tmp_path / "a" / "node") == 1
     assert orphaned.nothing_left()
     assert alive(guarded.engine)
     assert alive(guarded.grandchild)
+
+
+def test_a_killed_engine_leaves_no_child(actors: list[Actor], tmp_path: Path) -> None:
+    actor = _actor(actors, tmp_path, "stubborn")
+    os.kill(actor.engine, signal.SIGKILL)
+    assert actor.events()[-1] == {"exit": -signal.SIGKILL}
+    assert not alive(actor.grandchild)
 
 
 def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
@@ -163,3 +172,97 @@ def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert "/no/such/engine" in events[0]["line"]
     assert events[-1] == {"exit": 127}
+
+
+def _supervised(*options: str) -> subprocess.Popen[bytes]:
+    """A supervisor whose engine would say that it runs."""
+    argv = [sys.executable, "-m", "elasticd.node.engine_supervisor", "node-1", *options]
+    return subprocess.Popen([*argv, "--", "sh", "-c", "echo runs; sleep 600"], stdin=-1, stdout=-1)
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSmi:
+    """Two GPUs; a process that is not ours computes on the second."""
+    stub = StubSmi(tmp_path / "smi", gpus=2)
+    stub.install(monkeypatch)
+    stub.computes((os.getpid(), 1, "20480"))
+    return stub
+
+
+def _on_gpus(folder: Path, patience: float) -> subprocess.Popen[bytes]:
+    options = ("--folder", str(folder), "--gpu", "0", "--gpu", "1", "--nvidia")
+    return _supervised(*options, "--patience", str(patience))
+
+
+def test_a_gpu_that_stays_held_gets_no_engine_and_is_watched_until_it_is_free(
+    tmp_path: Path, smi: StubSmi
+) -> None:
+    with _on_gpus(tmp_path, patience=0.0) as actor:
+        assert actor.stdin is not None
+        assert actor.stdout is not None
+        held = json.loads(actor.stdout.readline())["held"]
+        assert held[0] == "GPU 0 is kept back with it"
+        assert held[1].startswith(f"GPU 1 is held by pid {os.getpid()} (")
+        actor.stdin.write(b"stop 0\n")  # the replica is over; its claim is not
+        actor.stdin.flush()
+        smi.computes()
+        assert json.loads(actor.stdout.read()) == {"exit": engine_supervisor.NOT_STARTED}
+
+
+def test_a_gpu_that_is_free_within_the_patience_gets_its_engine(
+    tmp_path: Path, smi: StubSmi
+) -> None:
+    with _on_gpus(tmp_path, patience=60.0) as actor:
+        assert actor.stdin is not None
+        assert actor.stdout is not None
+        eventually((tmp_path / "gpu-1.lock").exists)
+        smi.computes()
+        assert json.loads(actor.stdout.readline()) == {"line": "runs"}
+        actor.stdin.close()
+
+
+@pytest.mark.parametrize("word", [b"stop 30\n", b""])
+def test_a_start_that_waits_for_its_gpu_can_be_stopped(
+    tmp_path: Path, smi: StubSmi, word: bytes
+) -> None:
+    with _on_gpus(tmp_path, patience=60.0) as actor:
+        eventually((tmp_path / "gpu-1.lock").exists)
+        said, _ = actor.communicate(word or None, timeout=20)
+        assert json.loads(said) == {"exit": engine_supervisor.NOT_STARTED}
+
+
+def test_an_orphan_that_holds_the_gpu_and_ignores_sigterm_is_gone_before_the_next_engine(
+    actors: list[Actor], tmp_path: Path
+) -> None:
+    gpu = ("--gpu", "0")
+    actor = _actor(actors, tmp_path, "stubborn", *gpu)
+    os.kill(actor.supervisor, signal.SIGKILL)
+    eventually(lambda: not alive(actor.engine))
+    assert alive(actor.grandchild)
+    with _supervised("--folder", str(tmp_path / "node"), *gpu) as successor:
+        assert successor.stdin is not None
+        assert successor.stdout is not None
+        assert json.loads(successor.stdout.readline()) == {"line": "runs"}
+        assert not alive(actor.grandchild)
+        successor.stdin.close()
+
+
+def test_the_engine_goes_first_when_memory_runs_out(actors: list[Actor], tmp_path: Path) -> None:
+    actor = _actor(actors, tmp_path, "obedient")
+
+    def score(pid: int) -> str:
+        return Path(f"/proc/{pid}/oom_score_adj").read_text().strip()
+
+    assert score(actor.engine) == score(actor.grandchild) == str(OOM_SCORE)
+    assert score(actor.supervisor) == score(os.getpid())
+
+
+def test_nothing_is_written_down_of_an_engine_that_ended_as_told(
+    actors: list[Actor], tmp_path: Path
+) -> None:
+    actor = _actor(actors, tmp_path, "obedient")
+    records = tmp_path / "node" / "engines"
+    assert [path.name.split("-")[0] for path in records.iterdir()] == [str(actor.supervisor)]
+    actor.order("stop 30\n")
+    actor.events()
+    assert list(records.iterdir()) == []

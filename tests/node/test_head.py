@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from elasticd.cluster_secret import ClusterSecret
-from tests.node.programs import program
+from elasticd.node import ray_env
+from tests.node.programs import Program, program
 from tests.node.waiting import alive, eventually
 
 MODULE = "elasticd.node.head"
@@ -94,6 +95,7 @@ def test_a_strangers_port_is_one_message_and_the_stranger_lives(tmp_path: Path) 
         with program(tmp_path, MODULE, *_args(tmp_path, port)) as head:
             assert head.process.wait(20) == 1
         assert f"port {port} is not free" in head.said()
+        assert f"pid {os.getpid()} (" in head.said()
         assert "Traceback" not in head.said()
         socket.create_connection(("127.0.0.1", port), 5).close()
 
@@ -109,13 +111,53 @@ def test_it_ends_with_an_error_when_ray_ends(tmp_path: Path, port: int) -> None:
 
 def test_what_ray_takes_for_a_living_head_is_removed(tmp_path: Path, port: int) -> None:
     with program(tmp_path, MODULE, *_args(tmp_path, port)) as head:
-        assert head.ray
-        argv = head.calls()[0]["argv"]
-    temp_dir = Path(argv[argv.index("--temp-dir") + 1])
+        temp_dir = _temp_dir(head)
+        head.process.kill()
     assert len(str(temp_dir)) <= 40
     (temp_dir / "ray_current_cluster").write_text("10.0.0.1:6379")
     (tmp_path / "ray").unlink()
     with program(tmp_path, MODULE, *_args(tmp_path, port)) as again:
         assert again.ray
         assert not (temp_dir / "ray_current_cluster").exists()
-    temp_dir.rmdir()
+
+
+def test_an_orderly_end_leaves_nothing_outside_of_the_state_directory(
+    tmp_path: Path, port: int
+) -> None:
+    with program(tmp_path, MODULE, *_args(tmp_path, port)) as head:
+        temp_dir = _temp_dir(head)
+        (temp_dir / "session_2030-01-01").mkdir()
+        assert tmp_path not in temp_dir.parents
+    assert head.process.returncode == 0
+    assert not temp_dir.exists()
+
+
+def test_logs_of_the_last_lives_are_kept_and_older_ones_are_not(tmp_path: Path) -> None:
+    folder = ray_env.short_temp_dir(tmp_path)
+    assert folder != tmp_path
+    for day in range(4):
+        session = folder / f"session_2030-01-0{day}"
+        session.mkdir(parents=True)
+        os.utime(session, (day, day))
+    ray_env.short_temp_dir(tmp_path)
+    assert sorted(path.name[-1] for path in folder.glob("session_*")) == ["2", "3"]
+    ray_env.remove_stand_in(folder, tmp_path)
+    assert not folder.exists()
+    assert tmp_path.exists()
+
+
+def test_an_environment_made_for_another_ray_does_not_reach_ours(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setenv("RAY_REDIS_ADDRESS", "10.0.0.1:6379")
+    with program(tmp_path, MODULE, *_args(tmp_path, port)) as head:
+        assert head.ray
+        environment = head.calls()[0]["env"]
+    assert not {"RAY_ADDRESS", "RAY_REDIS_ADDRESS"} & set(environment)
+
+
+def _temp_dir(head: Program) -> Path:
+    assert head.ray
+    argv = head.calls()[0]["argv"]
+    return Path(argv[argv.index("--temp-dir") + 1])

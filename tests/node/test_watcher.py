@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -15,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from elasticd.node import leftovers
 from tests.node.programs import Program, program
+from tests.node.stub_smi import StubSmi
 from tests.node.waiting import alive, eventually
 
 ANSWER = {
@@ -184,6 +187,98 @@ def test_killed_it_takes_ray_along(tmp_path: Path, agent: FakeAgent) -> None:
         watcher.process.kill()
         eventually(lambda: not alive(ray))
         os.kill(child, signal.SIGKILL)  # on a machine of its own the PID namespace does this
+
+
+def test_ray_is_not_started_before_the_machine_shows_the_gpus_it_is_to_have(
+    tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi = StubSmi(tmp_path / "smi", gpus=1)
+    smi.install(monkeypatch)
+    (smi.folder / "broken").touch()
+    with _watcher(tmp_path, agent, ELASTICD_EXPECTED_GPUS="1") as watcher:
+        eventually(lambda: any("waiting for GPUs: 0 of 1" in phase for phase in agent.phases()))
+        assert watcher.calls() == []
+        (smi.folder / "broken").unlink()
+        eventually(lambda: "up" in agent.phases())
+    waiting = next(phase for phase in agent.phases() if phase.startswith("waiting for GPUs"))
+    assert "nvidia-smi" in waiting
+
+
+def test_gpus_that_never_appear_are_waited_for_until_the_machine_is_given_up(
+    tmp_path: Path, agent: FakeAgent
+) -> None:
+    declared = {"ELASTICD_DECLARED_GPUS": "2", "ELASTICD_DECLARED_GPUS_LATE": "inf"}
+    with _watcher(tmp_path, agent, **declared) as watcher:
+        eventually(lambda: "waiting for GPUs: 0 of 2" in agent.phases())
+        watcher.process.terminate()
+        assert watcher.process.wait(20) == 0
+        assert watcher.calls() == []
+    assert agent.phases()[-1] == "ending"
+
+
+def test_a_host_mask_reaches_ray_as_it_is(
+    tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    with _watcher(tmp_path, agent, ELASTICD_DECLARED_GPUS="2") as watcher:
+        assert watcher.ray
+        assert watcher.calls()[0]["env"]["CUDA_VISIBLE_DEVICES"] == "2,3"
+
+
+def test_more_gpus_than_the_host_mask_leaves_is_one_clear_message(
+    tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    with _watcher(tmp_path, agent, ELASTICD_DECLARED_GPUS="4") as watcher:
+        assert watcher.process.wait(20) == 1
+    assert "4 GPUs are declared, but CUDA_VISIBLE_DEVICES='2,3' leaves 2" in watcher.said()
+
+
+@pytest.mark.parametrize("name", ["ELASTICD_DECLARED_GPUS", "ELASTICD_EXPECTED_GPUS"])
+def test_a_number_of_gpus_that_is_none_is_one_clear_message(
+    tmp_path: Path, agent: FakeAgent, name: str
+) -> None:
+    with _watcher(tmp_path, agent, **{name: "two"}) as watcher:
+        assert watcher.process.wait(20) == 1
+    assert f"{name}='two' is not a number" in watcher.said()
+
+
+def test_killed_and_started_again_it_sweeps_joins_anew_and_tells_how_it_ended(
+    tmp_path: Path, agent: FakeAgent
+) -> None:
+    with _watcher(tmp_path, agent) as watcher:
+        eventually(lambda: "up" in agent.phases())
+        ray, child = watcher.ray, watcher.rays_child
+        watcher.process.kill()
+        eventually(lambda: not alive(ray))
+        assert alive(child)
+    agent.reports.clear()
+    with _watcher(tmp_path, agent) as again:
+        eventually(lambda: "up" in agent.phases())
+        assert not alive(child)
+        assert "ended 1 processes of an earlier life" in again.said()
+    assert len({join["nonce"] for join in agent.joins}) == 1
+    assert "[the watcher was started again; before, it said: up]" in agent.reports[0]["log_tail"]
+    assert "Ray runtime started." in agent.reports[0]["log_tail"]
+
+
+def test_a_second_watcher_of_one_machine_refuses(tmp_path: Path, agent: FakeAgent) -> None:
+    with _watcher(tmp_path, agent) as first:
+        ray = first.ray
+        with _watcher(tmp_path, agent) as second:
+            assert second.process.wait(20) == 1
+        assert "a watcher already runs in" in first.said()
+        assert alive(ray)
+
+
+def test_an_engine_whose_supervisor_was_killed_does_not_stay_on_the_machine(
+    tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _watcher(tmp_path, agent) as watcher:
+        assert watcher.ray
+        mark = leftovers.mark(tmp_path / "node", 1)[:-1] + "x"  # a supervisor that is no more
+        with subprocess.Popen(["sleep", "600"], env={leftovers.MARKER: mark}) as orphan:
+            assert orphan.wait(20) == -signal.SIGKILL
 
 
 def test_a_missing_token_is_one_clear_message(tmp_path: Path, agent: FakeAgent) -> None:

@@ -51,7 +51,15 @@ class Controller:
             emit=self.events.append,
             preempt=self.preempt,
             tables=self,
+            journal=self.journal,
+            reload=self.reload,
         )
+
+    async def journal(self, _since_seq: int, _since: float, _limit: int) -> list[Any]:
+        return []
+
+    async def reload(self) -> dict[str, Any]:
+        return {"problem": ""}
 
 
 @pytest.fixture
@@ -115,6 +123,10 @@ async def test_status_is_the_same_on_both_sockets(
     [
         ("POST", "/api/v1/down"),
         ("POST", "/api/v1/nodes/node-1/preempt"),
+        ("POST", "/api/v1/nodes/node-1/drain"),
+        ("POST", "/api/v1/nodes/node-1/undrain"),
+        ("POST", "/api/v1/models/tiny/scale"),
+        ("POST", "/api/v1/reload"),
         ("GET", "/internal/v1/table"),
         ("POST", "/internal/v1/report"),
     ],

@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -234,3 +235,32 @@ async def test_a_hung_machine_stands_still_goes_on_and_can_be_killed_meanwhile(p
     await until(stopped, "stopped again")
     await end(provider, instance.instance_id)
     assert processes_with(node_dir) == []
+
+
+@pytest.mark.parametrize(
+    ("switches", "told"),
+    [({}, "at once"), ({"gpus_late": "3m"}, "180.0"), ({"gpus_never": True}, "inf")],
+)
+async def test_gpus_come_as_late_as_the_cloud_wants(
+    pool: Pool, switches: dict[str, Any], told: str
+) -> None:
+    write_switches(pool.state_dir, **switches)
+    script = (
+        'cd "$ELASTICD_NODE_DIR"; echo "${ELASTICD_DECLARED_GPUS_LATE-at once}" > l; mv l late\n'
+    )
+    provider = pool.provider()
+    launched = await provider.launch(await pool.request(bootstrap=f"{script}exec sleep 9999\n"))
+    record = json.loads((pool.machine_dir(launched) / "machine.json").read_bytes())
+    late = Path(record["node_dir"]) / "late"
+    await until(late.exists, "the bootstrap script has looked")
+    assert late.read_text().strip() == told
+
+
+async def test_a_machine_that_an_older_version_wrote_down_is_still_known(pool: Pool) -> None:
+    provider = pool.provider()
+    launched = await provider.launch(await pool.request())
+    path = pool.machine_dir(launched) / "machine.json"
+    record = json.loads(path.read_bytes())
+    del record["gpus_after"]
+    path.write_text(json.dumps(record))
+    assert [i.instance_id for i in await provider.instances()] == [launched.instance_id]

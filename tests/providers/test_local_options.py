@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from pydantic import ValidationError
 
 from elasticd.provider import Market, PoolContext, Rejected
 from elasticd_providers.local import LocalOptions
-from elasticd_providers.local.catalog import Catalog, HostGpus
+from elasticd_providers.local.catalog import Catalog, HostGpus, host_gpus
+from elasticd_providers.local.environment import machine_environment
 from elasticd_providers.local.switches import Switches
 
 
@@ -26,10 +28,10 @@ _NONE = HostGpus(0, "nvidia")
     ("option", "complaint"),
     [
         ({"max_machine": 3}, "max_machine"),
-        ({"boot_delay": 3}, "is not a duration"),
-        ({"boot_delay": "3 fortnights"}, "is not a duration"),
-        ({"price": 0.1}, "is not a price per hour"),
-        ({"price": "0.10"}, "is not a price per hour"),
+        ({"boot_delay": 3}, "a duration needs a unit"),
+        ({"boot_delay": "3 fortnights"}, "not a duration"),
+        ({"price": 0.1}, "an amount needs its currency"),
+        ({"price": "0.10"}, "an amount needs its currency"),
         ({"gpus": "some"}, "auto"),
         ({"gpus": True}, "gpus"),
         ({"zones": []}, "zones"),
@@ -72,3 +74,34 @@ def test_a_pool_whose_accelerators_leave_nothing_is_refused() -> None:
     with pytest.raises(Rejected, match="accelerators"):
         _catalog(_NONE, accelerators=("H100",))
     assert _catalog(_NONE, accelerators=("H100",), gpu_kind="H100").declared_gpus == 1
+
+
+def test_a_host_mask_limits_what_is_shared_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\nfor n in 0 1 2 3; do echo 'NVIDIA L4, 23034'; done\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert host_gpus({}) == HostGpus(4, "L4", 23034)
+    real = host_gpus({"CUDA_VISIBLE_DEVICES": "2,3"})
+    (offer,) = _catalog(real).offerings(Switches(), machines=0)
+    assert (offer.gpu_count, offer.gpu_memory_mib) == (2, 23034)
+
+
+def test_more_declared_gpus_than_the_host_mask_leaves_are_refused() -> None:
+    masked = HostGpus(0, "nvidia", masked=2)
+    assert _catalog(masked, gpus=2).declared_gpus == 2
+    with pytest.raises(Rejected, match="gpus: 4, but CUDA_VISIBLE_DEVICES leaves 2"):
+        _catalog(masked, gpus=4)
+
+
+def test_a_machine_gets_the_host_mask_unless_it_masks_everything() -> None:
+    def mask(value: str, declared: int | None) -> str | None:
+        ours = {"CUDA_VISIBLE_DEVICES": value}
+        return machine_environment(Path("/n"), declared, ours).get("CUDA_VISIBLE_DEVICES")
+
+    assert mask("2,3", 2) == "2,3"
+    assert mask("2,3", None) == "2,3"
+    assert mask("", 1) is None
+    assert mask("", None) == ""

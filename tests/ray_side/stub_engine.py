@@ -42,12 +42,16 @@ class Handler(BaseHTTPRequestHandler):
 
 def main() -> None:
     """Arguments: the port, then `grandchild` (a stubborn one in a session of its own), `never`
-    (does not get ready), `tell-pid`."""
+    (does not get ready), `tell-pid`, `tell-place` (the next word, and what it knows
+    of a hub)."""
     print("Starting vLLM API server on stub", flush=True)
     if "grandchild" in sys.argv:
         subprocess.Popen([sys.executable, "-c", GRANDCHILD], start_new_session=True)
     if "tell-pid" in sys.argv:
         print(os.getpid(), flush=True)
+    if "tell-place" in sys.argv:
+        place = sys.argv[sys.argv.index("tell-place") + 1]
+        print(place, os.environ.get("HF_HUB_OFFLINE"), os.environ.get("HF_TOKEN"), flush=True)
     if "never" in sys.argv:
         time.sleep(600)
     ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()

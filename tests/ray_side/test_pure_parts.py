@@ -1,4 +1,4 @@
-"""The small decisions of the Ray side: commands, devices, counters, phases, names."""
+"""The small decisions of the Ray side: commands, phases, names."""
 
 from __future__ import annotations
 
@@ -7,21 +7,10 @@ from pathlib import Path
 import pytest
 
 from elasticd.node.engine_guard import KEY_VARIABLE
-from elasticd.ray_side.devices import DeviceMismatch, check_devices
 from elasticd.ray_side.engine_command import EngineCommand, engine_command
 from elasticd.ray_side.load_phases import load_phase
 from elasticd.ray_side.names import actor_name, parse_actor_name
-from elasticd.ray_side.progress import Counters, Progress, read_counters
 from tests.ray_side.fake_cluster import order
-
-METRICS = """# HELP vllm:num_requests_running running
-vllm:num_requests_running{engine="0",model_name="m"} 2.0
-vllm:num_requests_running{engine="1",model_name="m"} 1.0
-vllm:num_requests_waiting{engine="0"} 4.0
-vllm:num_requests_waiting_by_reason{reason="capacity"} 400.0
-vllm:generation_tokens_total{engine="0"} 1.5e+03
-vllm:generation_tokens_created{engine="0"} 1.7e+09
-"""
 
 
 def _command(environ: dict[str, str] | None = None, **more: object) -> EngineCommand:
@@ -90,63 +79,6 @@ def test_a_local_model_never_asks_the_network(tmp_path: Path) -> None:
 def test_an_unknown_engine_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="'sglang' is not known"):
         _command(engine_kind="sglang")
-
-
-def _never() -> frozenset[str] | None:
-    raise AssertionError("declared GPUs are nowhere to be listed")
-
-
-DECLARED = {"ELASTICD_DECLARED_GPUS": "4"}
-
-
-def test_devices_that_agree_are_handed_on_as_the_process_sees_them() -> None:
-    environ = {"CUDA_VISIBLE_DEVICES": "1,3", **DECLARED}
-    assert check_devices(2, ("1", "3"), environ, _never) == ("1", "3")
-    real = {"CUDA_VISIBLE_DEVICES": "1,3"}
-    there = frozenset({"0", "1", "2", "3", "GPU-a"})
-    assert check_devices(2, ("1", "3"), real, lambda: there) == ("1", "3")
-
-
-@pytest.mark.parametrize(
-    ("assigned", "environ", "message"),
-    [
-        (("0",), {"CUDA_VISIBLE_DEVICES": "0", **DECLARED}, "2 GPUs ordered"),
-        (("0", "1"), {"CUDA_VISIBLE_DEVICES": "0", **DECLARED}, "shows"),
-        (("0", "1"), {"CUDA_VISIBLE_DEVICES": "1,0", **DECLARED}, "shows"),
-        (("0", "1"), DECLARED, "none of CUDA_VISIBLE_DEVICES"),
-        (("0", "1"), {"CUDA_VISIBLE_DEVICES": "0,1"}, "nvidia-smi lists none"),
-    ],
-)
-def test_devices_that_differ_are_a_clear_failure(
-    assigned: tuple[str, ...], environ: dict[str, str], message: str
-) -> None:
-    with pytest.raises(DeviceMismatch, match=message):
-        check_devices(2, assigned, environ, lambda: None)
-
-
-def test_a_device_that_is_not_there_is_a_clear_failure() -> None:
-    environ = {"CUDA_VISIBLE_DEVICES": "7"}
-    with pytest.raises(DeviceMismatch, match="nvidia-smi lists"):
-        check_devices(1, ("7",), environ, lambda: frozenset({"0"}))
-
-
-def test_counters_are_added_over_their_labels_and_not_mixed_up() -> None:
-    assert read_counters(METRICS) == Counters(running=3, waiting=4, generated=1500)
-
-
-def test_an_engine_without_these_counters_tells_nothing() -> None:
-    assert read_counters("other_total 1\n") == Counters(None, None, None)
-
-
-def test_progress_stalls_only_while_requests_run_without_tokens() -> None:
-    progress = Progress()
-    assert progress.observe(0.0, Counters(0, 0, 10)) is None
-    assert progress.observe(1.0, Counters(1, 0, 10)) == 0.0
-    assert progress.observe(5.0, Counters(1, 0, 10)) == 4.0
-    assert progress.observe(6.0, Counters(1, 0, 11)) == 0.0
-    assert progress.observe(9.0, Counters(1, 0, 11)) == 3.0
-    assert progress.observe(10.0, Counters(0, 0, 11)) is None
-    assert progress.observe(11.0, Counters(None, None, None)) is None
 
 
 @pytest.mark.parametrize(

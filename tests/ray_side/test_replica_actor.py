@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,8 +16,11 @@ from typing import Any
 import pytest
 
 from elasticd.agent_api.messages import ReplicaOrder, ReplicaReport
+from elasticd.node.host_memory import Memory
 from elasticd.ray_side import replica as module
+from elasticd.ray_side.memory_gate import MemoryGate
 from elasticd.ray_side.replica import ReplicaActor
+from tests.node.stub_smi import StubSmi
 from tests.node.waiting import alive, eventually
 from tests.ray_side.fake_cluster import order
 
@@ -49,7 +53,8 @@ def _asked(url: str, key: str) -> int:
 
 
 @pytest.fixture
-def actor(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReplicaActor]:
+def actor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ReplicaActor]:
+    monkeypatch.setenv("ELASTICD_NODE_DIR", str(tmp_path / "node"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("ELASTICD_DECLARED_GPUS", "2")
     made = ReplicaActor(IDENTITY, lambda: ("1",))
@@ -166,3 +171,74 @@ def test_an_actor_nobody_gives_an_order_ends(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_four_methods_are_frozen() -> None:
     public = {name for name in vars(ReplicaActor) if not name.startswith("_")}
     assert public == {"start", "state", "stop", "logs"}
+
+
+def test_a_gpu_that_is_not_free_gets_no_engine_and_stays_claimed_until_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi = StubSmi(tmp_path / "smi", gpus=2)
+    smi.install(monkeypatch)
+    smi.computes((os.getpid(), 1, "20480"))
+    monkeypatch.setattr("elasticd.ray_side.engine_start.HELD_PATIENCE", 0.0)
+    monkeypatch.setenv("ELASTICD_NODE_DIR", str(tmp_path / "node"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    left = threading.Event()
+    actor = ReplicaActor(IDENTITY, lambda: ("1",), left.set)
+    actor.start(_order())
+    eventually(lambda: _is(actor, "stopped"))
+    held = _report(actor)
+    assert held.error.startswith(f"no engine was started: GPU 1 is held by pid {os.getpid()} (")
+    assert held.holding == (held.error.removeprefix("no engine was started: "),)
+    actor.stop(0.0)
+    assert not left.is_set()
+    smi.computes()
+    assert left.wait(20)
+    assert _report(actor).holding == ()
+    assert _report(actor).error == held.error
+
+
+class _Memory:
+    """Host memory as a test says it is, from one look to the next."""
+
+    def __init__(self, available: float) -> None:
+        self.available = available
+
+    def __call__(self) -> Memory:
+        return Memory(limit=100 << 30, available=int(self.available * (1 << 30)))
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> _Memory:
+    made = _Memory(available=1.0)
+    monkeypatch.setattr(module, "MemoryGate", lambda: MemoryGate(memory=made))
+    monkeypatch.setattr("elasticd.ray_side.memory_gate.POLL", 0.05)
+    return made
+
+
+def test_an_engine_waits_for_host_memory_says_so_and_starts_when_there_is_enough(
+    actor: ReplicaActor, memory: _Memory
+) -> None:
+    actor.start(_order())
+    wanted = "waiting for host memory (1.0 GiB available, 5.0 GiB needed)"
+    eventually(lambda: _report(actor).load_phase == wanted)
+    assert actor.logs(10) == []
+    memory.available = 50.0
+    eventually(lambda: _is(actor, "ready"))
+
+
+def test_memory_that_never_comes_is_given_up_at_the_start_timeout(
+    actor: ReplicaActor, memory: _Memory
+) -> None:
+    actor.start(_order(start_timeout=0.2))
+    eventually(lambda: _is(actor, "stopped"))
+    assert "1.0 GiB available, 5.0 GiB needed" in _report(actor).error
+
+
+def test_a_replica_that_waits_for_memory_can_be_stopped(
+    actor: ReplicaActor, memory: _Memory
+) -> None:
+    actor.start(_order())
+    eventually(lambda: "host memory" in _report(actor).load_phase)
+    actor.stop(600.0)
+    eventually(lambda: _is(actor, "stopped"))
+    assert _report(actor).error == ""

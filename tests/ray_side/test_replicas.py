@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.agent_api.messages import ReplicaReport
+from elasticd.agent_api.messages import WAITING_FOR_ORDER, ReplicaReport
 from elasticd.ray_side import replicas as module
 from elasticd.ray_side.replicas import OrderRefused, Replicas
 from tests.ray_side.fake_cluster import FakeCluster, order, report
@@ -228,3 +228,30 @@ async def test_ages_are_of_the_last_answer(desk: Desk) -> None:
     desk.cluster.actors["r-1#1"] = replace(report(), age=99.0)
     desk.replicas.adopt(["r-1#1"])
     assert (await desk.until_phase("ready")).age < 10.0
+
+
+async def test_an_actor_whose_order_was_lost_with_its_agent_gets_it_again(desk: Desk) -> None:
+    desk.cluster.actors["r-1#1"] = report(phase="starting", load_phase=WAITING_FOR_ORDER)
+    desk.replicas.adopt(["r-1#1"])
+    await desk.until_phase("starting")
+    assert desk.one().unordered
+    assert desk.cluster.asked("start") == []
+    desk.replicas.order(order())
+    assert not desk.one().unordered
+    await desk.until(lambda: desk.cluster.asked("start") or desk.news.set())
+    desk.replicas.order(order())
+    desk.cluster.actors["r-1#1"] = report()
+    await desk.until_phase("ready")
+    assert desk.cluster.asked("start") == ["r-1#1"]
+    assert desk.cluster.asked("create") == []
+
+
+async def test_an_actor_found_running_its_engine_needs_no_order(desk: Desk) -> None:
+    desk.cluster.actors["r-1#1"] = report()
+    desk.replicas.adopt(["r-1#1"])
+    await desk.until_phase("ready")
+    assert not desk.one().unordered
+    desk.replicas.order(order())
+    desk.cluster.dies("r-1#1", "enough")
+    await desk.until_phase("stopped")
+    assert desk.cluster.asked("start") == []

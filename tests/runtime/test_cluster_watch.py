@@ -119,6 +119,17 @@ def test_the_agents_words_become_the_cores() -> None:
     )
 
 
+def test_of_a_replica_that_serves_nothing_is_told_that_changes_with_every_report() -> None:
+    def told(**more: Any) -> ClusterObserved:
+        return observed(state(1, replicas=(report("ready", **more),)))
+
+    first = told(stalled_for=0.1, stderr_tail=("12 tokens/s",))
+    assert first == told(stalled_for=0.9, stderr_tail=("15 tokens/s",))
+    assert told(stalled_for=7.9).replicas[0].stalled_for == 7.0
+    stopped = observed(state(1, replicas=(report("stopped", stderr_tail=("boom",)),)))
+    assert stopped.replicas[0].log_tail == ("boom",)
+
+
 def test_a_replica_that_is_stopping_or_in_an_unheard_of_phase_is_unknown() -> None:
     for phase in ("stopping", "unknown", "dancing"):
         [replica] = observed(state(1, replicas=(report(phase),))).replicas

@@ -14,12 +14,13 @@ from elasticd.core.actions import Plan
 from elasticd.core.decide import Core
 from elasticd.core.events import Event
 from elasticd.errors import UsageError
-from elasticd.runtime.controller import ControllerFailed, run_controller
+from elasticd.runtime.controller import run_controller
+from elasticd.runtime.eternal import PartEnded
 from elasticd.runtime.ledger import read_journal_file
 from elasticd.runtime.loop import ControlLoopFailed
 from elasticd.runtime.state_lock import StateDirInUse
 from tests.runtime.fakes import NOTHING, ScriptedCore
-from tests.runtime.world import World, agent_of, config, living
+from tests.runtime.world import World, agent_of, config, living, wishes
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ async def test_it_rents_a_machine_starts_a_replica_and_publishes_it(
     secret = ClusterSecret.load_or_create(tmp_path)
     [request] = world.launched
     assert request.ledger_id == status["controller"]["ledger_id"] == world.contexts[0].ledger_id
-    assert request.bootstrap == f"join {request.node_id} {secret.join_token(request.node_id)}"
+    assert request.bootstrap == f"join {request.node_id} {secret.join_token(request.node_id)} 1"
     assert world.tokens == {f"Bearer {secret.agent_token}"}
     assert world.contexts[0].state_dir == tmp_path / "pools" / "lab"
     [endpoint] = routes["models"][0]["endpoints"]
@@ -116,12 +117,48 @@ async def test_a_drill_takes_a_machine_and_another_one_comes(
         taken = await operator.ask("POST", f"/api/v1/nodes/{begin}/preempt", json={"notice": None})
         assert taken == (
             200,
-            {"node_id": node, "instance_id": f"i-{node}", "pool": "lab", "notice": None},
+            {
+                "node_id": node,
+                "instance_id": f"i-{node}",
+                "pool": "lab",
+                "notice": None,
+                "already": False,
+            },
         )
         await operator.until(lambda s: serves(s) and len(world.launched) == 2)
         missing, answer = await operator.ask("POST", "/api/v1/nodes/nobody/preempt")
         assert missing == 404
         assert "no node 'nobody'; nodes there are: n-" in answer["error"]
+
+
+async def test_of_two_drills_the_earlier_deadline_holds_and_the_second_is_told_so(
+    world: World, agent_url: str, tmp_path: Path
+) -> None:
+    async with living(config(world, tmp_path, agent_url), Core) as operator:
+        status = await operator.until(serves)
+        node = status["nodes"][0]["id"]
+        await operator.ask("POST", f"/api/v1/nodes/{node}/drain", json={"seconds": 60})
+        await operator.until(lambda s: s["nodes"][0]["phase"] == "draining")
+        world.reclaimed.clear()
+        url = f"/api/v1/nodes/{node}/preempt"
+        _, later = await operator.ask("POST", url, json={"notice": 900})
+        assert later["already"]
+        assert later["notice"] <= 60
+        _, sooner = await operator.ask("POST", url, json={"notice": 20})
+        assert (sooner["already"], sooner["notice"]) == (False, 20)
+    assert world.reclaimed == [900, 20]
+
+
+async def test_a_provider_that_hangs_holds_up_no_answer_and_no_stop(
+    world: World, agent_url: str, tmp_path: Path
+) -> None:
+    async with living(config(world, tmp_path, agent_url), Core) as operator:
+        await operator.until(serves)
+        world.hanging = True
+        asked = world.asked
+        await operator.until(lambda _: world.asked > asked)
+        assert serves(await operator.status())
+        assert (await operator.ask("GET", "/readyz"))[0] == 200
 
 
 async def test_a_second_controller_of_the_same_state_is_refused(
@@ -155,7 +192,7 @@ async def test_a_fault_in_the_core_turns_health_red_and_ends_the_controller(
 async def test_a_watch_that_ends_is_a_fault(world: World, agent_url: str, tmp_path: Path) -> None:
     world.notices = lambda: None  # type: ignore[attr-defined]
     core = ScriptedCore(lambda now, events: NOTHING)
-    with pytest.raises(ControllerFailed, match="notices of lab: ended"):
+    with pytest.raises(PartEnded, match="notices of lab: ended"):
         await run_controller(config(world, tmp_path, agent_url), lambda *_: core)
 
 
@@ -176,7 +213,8 @@ async def test_it_does_not_start_over_machines_that_a_renamed_cluster_would_hide
     here = config(world, tmp_path, agent_url)
     async with living(here, Core) as operator:
         await operator.until(serves)
-    renamed = replace(here, fleet=replace(here.fleet, cluster="renamed"))
+    plain = wishes(world)
+    renamed = replace(here, wishes=replace(plain, spec=replace(plain.spec, cluster="renamed")))
     with pytest.raises(UsageError, match="put the old name back"):
         await run_controller(renamed, Core)
     assert len(world.launched) == 1
@@ -188,12 +226,16 @@ async def test_it_does_not_start_over_machines_of_a_pool_that_was_taken_out(
     here = config(world, tmp_path, agent_url)
     async with living(here, Core) as operator:
         await operator.until(serves)
-    [pool] = here.fleet.pools
+    plain = wishes(world)
+    [pool] = plain.spec.pools
     other = replace(pool, name="another")
     changed = replace(
         here,
-        fleet=replace(here.fleet, pools=(other,)),
-        pools={"another": here.pools[pool.name]},
+        wishes=replace(
+            plain,
+            spec=replace(plain.spec, pools=(other,)),
+            pools={"another": plain.pools[pool.name]},
+        ),
     )
     with pytest.raises(UsageError, match=f"pool {pool.name!r} are not given back"):
         await run_controller(changed, Core)

@@ -49,13 +49,14 @@ from tests.runtime.virtual import virtual
 
 
 def performer(provider: FakeProvider | None = None, agent: Any = None) -> Performer:
-    orders = OrderMaker(fleet_spec(), lambda r, i: f"key of {r}/{i}", EnginePorts(100, 200))
+    orders = OrderMaker(lambda r, i: f"key of {r}/{i}", EnginePorts(100, 200))
+    orders.learn(fleet_spec())
     return Performer(
         Identity("test", "ledger"),
         {"lab": provider or FakeProvider()},
         agent or FakeAgent(),
         orders,
-        lambda node_id: f"boot {node_id}",
+        lambda node_id, gpus: f"boot {node_id} with {gpus}",
         agent_timeout=15.0,
     )
 
@@ -65,7 +66,7 @@ async def test_a_launch_asks_for_the_node_by_our_id_with_its_boot_script() -> No
     provider = FakeProvider()
     event = await performer(provider).perform(LAUNCH)
     assert event == LaunchAnswered("node-1", INSTANCE)
-    wanted = LaunchRequest("node-1", "test", "ledger", (OFFERING,), "boot node-1")
+    wanted = LaunchRequest("node-1", "test", "ledger", (OFFERING,), "boot node-1 with 1")
     assert provider.asked == [("launch", wanted)]
 
 

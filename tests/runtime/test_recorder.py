@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from elasticd.core.actions import Plan, PublishTable, Reason
@@ -14,10 +15,13 @@ from elasticd.core.events import (
     InstancesListed,
     ListFailed,
     LoadSampled,
+    NodeSeen,
     OfferingsListed,
     ReplicaLoad,
+    ReplicaSeen,
 )
 from elasticd.core.fleet import Row
+from elasticd.runtime.journal_fold import Unfolder
 from elasticd.runtime.recorder import Recorder
 from tests.runtime.fakes import INSTANCE, LAUNCH, NOTHING, OFFERING, table
 
@@ -27,7 +31,11 @@ LISTED = InstancesListed("lab", (INSTANCE,), took=0.25)
 
 
 def events_of(recorder: Recorder) -> list[list[Event]]:
-    return [[from_json(event) for event in entry.events] for entry in recorder.entries]
+    unfolder = Unfolder()
+    entries = [
+        unfolder.unfold(replace(entry, seq=seq)) for seq, entry in enumerate(recorder.entries)
+    ]
+    return [[from_json(event) for event in entry.events] for entry in entries]
 
 
 def noted(*steps: tuple[Any, ...]) -> Recorder:
@@ -118,8 +126,32 @@ def test_rows_wait_in_their_latest_form_until_they_are_written() -> None:
 
 def test_while_nothing_can_be_written_entries_are_bounded_and_rows_are_not() -> None:
     recorder = Recorder()
-    for n in range(3000):
-        recorder.note(float(n), [], DECIDED, [Row("node", str(n), {})])
-    assert len(recorder.entries) == 1000
-    assert recorder.entries[-1].at == 2999.0
-    assert len(recorder.rows) == 3000
+    for n in range(2500):
+        recorder.note(float(n), [LISTED], DECIDED, [Row("node", str(n), {})])
+        assert len(recorder.entries) <= 1000
+    kept = recorder.entries
+    assert kept[-1].at == 2499.0
+    assert len(recorder.rows) == 2500
+    # What is kept does not rest on what was dropped.
+    assert kept[0].events[0]["type"] == "InstancesListed"
+    assert kept[1].events[0]["type"] == "Changed"
+
+
+def test_samples_wait_for_a_decision_and_are_not_written_with_mere_news() -> None:
+    sample = DemandSampled("a", 1, 1, 9, 2)
+    recorder = noted(([sample],), ([OBSERVED],), ([], DECIDED))
+    assert events_of(recorder) == [[OBSERVED], [sample]]
+
+
+def test_progress_and_the_ends_of_logs_are_no_news() -> None:
+    def seen(**more: Any) -> ClusterObserved:
+        replica = ReplicaSeen("r", 1, "n", "starting", **more)
+        return ClusterObserved((NodeSeen("n", True, 1, "up"),), (replica,), complete=True)
+
+    recorder = noted(
+        ([seen()],),
+        ([seen(load_phase="weights 10 %")],),
+        ([seen(stalled_for=3.0, log_tail=("a",))],),
+        ([seen(error="exit 1")],),
+    )
+    assert events_of(recorder) == [[seen()], [seen(error="exit 1")]]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import aiohttp
 from aiohttp import web
 
 from elasticd.agent_api.messages import ClusterState, NodeReport, ReplicaOrder, ReplicaReport
+from elasticd.core.specs import FleetSpec
+from elasticd.ops.hangup import Hangups
 from elasticd.provider import (
     Instance,
     InstanceNotFound,
@@ -30,7 +32,10 @@ from elasticd.provider import (
 from elasticd.runtime.cluster_watch import PollTimes
 from elasticd.runtime.config import ControllerConfig, PoolConfig
 from elasticd.runtime.controller import CoreFactory, run_controller
+from elasticd.runtime.hub_api import Hub
 from elasticd.runtime.observer import WatchPeriods
+from elasticd.settings.document import Problem
+from elasticd.settings.sources import Resolved
 from tests.runtime.fakes import OFFERING, fleet_spec
 
 DEADLINE = 20.0
@@ -45,6 +50,11 @@ class World:
         self.launched: list[LaunchRequest] = []
         self.contexts: list[PoolContext] = []
         self.tokens: set[str | None] = set()
+        self._shown: object = None
+        self._version = 0
+        self.reclaimed: list[float | None] = []
+        self.hanging = False
+        self.asked = 0
 
     async def offerings(self) -> Sequence[Offering]:
         return (OFFERING,)
@@ -68,10 +78,16 @@ class World:
         self.kill(node_id)
 
     async def instances(self) -> Sequence[Instance]:
+        self.asked += 1
+        if self.hanging:
+            await asyncio.Event().wait()
         return tuple(self.machines.values())
 
     async def reclaim(self, instance_id: str, notice: float | None) -> None:
-        self.kill(instance_id.removeprefix("i-"))
+        """A notice alone ends nothing here."""
+        self.reclaimed.append(notice)
+        if notice is None:
+            self.kill(instance_id.removeprefix("i-"))
 
     async def aclose(self) -> None:
         """Nothing is held."""
@@ -94,9 +110,12 @@ class World:
 
     async def _state(self, request: web.Request) -> web.Response:
         self.tokens.add(request.headers.get("Authorization"))
+        seen = (tuple(self.machines), tuple(self.engines))
+        if seen != self._shown:
+            self._shown, self._version = seen, self._version + 1
         state = ClusterState(
             "life",
-            1,
+            self._version,
             complete=True,
             head_alive=True,
             nodes=tuple(NodeReport(n, True, gpus=1, boot="up") for n in self.machines),
@@ -137,20 +156,84 @@ async def agent_of(world: World) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def config(world: World, state_dir: Path, agent_url: str, **more: Any) -> ControllerConfig:
-    plain = ControllerConfig(
-        state_dir=state_dir,
-        fleet=fleet_spec(min_replicas=1, max_replicas=2),
-        pools={
+@dataclass(frozen=True)
+class Verdict:
+    """What `settings.reload.compare` answers, as far as the shell looks."""
+
+    changed: tuple[str, ...] = ()
+    needs_restart: tuple[str, ...] = ()
+    refused: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Wishes without a file: `next` is what the next reading finds, or the error it meets."""
+
+    spec: FleetSpec
+    pools: Mapping[str, PoolConfig]
+    env: tuple[tuple[str, str], ...] = ()
+    sources: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    restart: str = ""
+    next: list[Any] = field(default_factory=list, compare=False)
+
+    def fleet(self, resolved: Mapping[str, Resolved], problems: Mapping[str, str]) -> FleetSpec:
+        """A model whose source is the first of `sources` waits for its commit."""
+        if not self.sources:
+            return self.spec
+        known, problem = resolved.get(self.sources[0]), problems.get(self.sources[0], "unknown")
+        [model] = self.spec.models
+        told = replace(
+            model,
+            weights=f"hf:a/b@{known.commit}" if known else "",
+            unresolved="" if known else problem,
+        )
+        return replace(self.spec, models=(told,))
+
+    def hub(self) -> Hub:
+        return Hub("http://127.0.0.1:9")
+
+    def fetch_env(self) -> tuple[tuple[str, str], ...]:
+        return self.env
+
+    def reread(self) -> Any:
+        found = self.next.pop(0) if self.next else self
+        if isinstance(found, Exception):
+            raise found
+        return replace(found, next=self.next)
+
+    def compare(self, newer: Any, machines: Mapping[str, int]) -> Any:
+        gone = {pool.name for pool in self.spec.pools} - {pool.name for pool in newer.spec.pools}
+        refused = tuple(
+            Problem(("node_pools",), f"pool {name} still has {machines[name]} machines")
+            for name in sorted(gone)
+            if machines.get(name)
+        )
+        changed = ("models",) if self.spec.models != newer.spec.models else ()
+        restart = ("restart",) if self.restart != newer.restart else ()
+        return Verdict(changed, restart, refused)
+
+
+def wishes(world: World) -> Plain:
+    return Plain(
+        fleet_spec(min_replicas=1, max_replicas=2),
+        {
             "lab": PoolConfig(
                 ProviderPlugin(options=object, create=world.create),
                 None,
                 periods=WatchPeriods(instances=0.2, offerings=5.0),
             )
         },
+    )
+
+
+def config(world: World, state_dir: Path, agent_url: str, **more: Any) -> ControllerConfig:
+    plain = ControllerConfig(
+        state_dir=state_dir,
+        wishes=wishes(world),
         agent_url=agent_url,
         admin_socket=state_dir / "run" / "admin.sock",
-        bootstrap=lambda node_id, token: f"join {node_id} {token}",
+        bootstrap=lambda node_id, token, gpus: f"join {node_id} {token} {gpus}",
         poll=PollTimes(wait=0.2, spacing=0.05, retry=0.1),
         stop_grace=0.5,
         fault_linger=0.5,
@@ -185,9 +268,11 @@ class Operator:
 
 
 @asynccontextmanager
-async def living(settings: ControllerConfig, core: CoreFactory) -> AsyncIterator[Operator]:
+async def living(
+    settings: ControllerConfig, core: CoreFactory, hangups: Hangups | None = None
+) -> AsyncIterator[Operator]:
     """A controller of this process; stopped by SIGTERM at the end, as an init system would."""
-    life = asyncio.ensure_future(run_controller(settings, core))
+    life = asyncio.ensure_future(run_controller(settings, core, hangups))
     connector = aiohttp.UnixConnector(str(settings.admin_socket))
     try:
         async with aiohttp.ClientSession("http://admin", connector=connector) as session:

@@ -31,7 +31,11 @@ def _missing() -> ProviderPlugin:
     raise ImportError("No module named 'vendor'")
 
 
-PROVIDERS = {"cloud": lambda: ProviderPlugin(CloudOptions, _never), "halfway": _missing}
+PROVIDERS = {
+    "cloud": lambda: ProviderPlugin(CloudOptions, _never),
+    "other": lambda: ProviderPlugin(CloudOptions, _never),
+    "halfway": _missing,
+}
 
 GOOD = """
 cluster: test

@@ -92,6 +92,26 @@ def test_gpus_that_are_not_known_here_are_not_judged(host: Host, gpus: str, pool
     host.load(gpus=gpus, pools=pools)
 
 
+def test_auto_needs_a_model_whose_shape_can_be_read(host: Host) -> None:
+    asked = TEXT.replace("gpus_per_replica: 2", "gpus_per_replica: auto")
+    text = textwrap.dedent(asked).replace("GPUS", "1").replace("POOLS", "here")
+    host.path.write_text(text.replace("SOURCE", "weights").replace("ENGINE", ""))
+    with pytest.raises(BadConfiguration) as caught:
+        load(host.path, KNOWN)
+    (problem,) = caught.value.problems
+    assert problem.path == "models[0].source"
+    assert problem.message.startswith("gpus_per_replica: auto needs its shape: there is no ")
+
+
+def test_a_mistake_elsewhere_does_not_hide_what_is_missing_here(host: Host) -> None:
+    text = textwrap.dedent(TEXT).replace("GPUS", "2").replace("POOLS", "here")
+    text = text.replace("SOURCE", "wheights").replace("ENGINE", "") + "gateway: {listen: 3}\n"
+    host.path.write_text(text)
+    with pytest.raises(BadConfiguration) as caught:
+        load(host.path, KNOWN)
+    assert [p.path for p in caught.value.problems] == ["models[0].source", "gateway.listen"]
+
+
 def test_other_providers_machines_have_their_own_disks(host: Host) -> None:
     host.load(pools="there", source="elsewhere", command="no-such-engine")
 

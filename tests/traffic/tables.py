@@ -19,9 +19,13 @@ def endpoint(
 
 
 def route(
-    *endpoints: Endpoint, model: str = "m", max_wait: float = 60.0, queue_limit: int = 100
+    *endpoints: Endpoint,
+    model: str = "m",
+    max_wait: float = 60.0,
+    queue_limit: int = 100,
+    state: str = "starting 1 replica",
 ) -> ModelRoute:
-    return ModelRoute(model, endpoints, max_wait, queue_limit, state="starting 1 replica")
+    return ModelRoute(model, endpoints, max_wait, queue_limit, state)
 
 
 def table(*routes: ModelRoute, version: int = 1, epoch: int = 1) -> RoutingTable:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from elasticd.routing_table import Tier
-from elasticd.traffic.admission import (
-    Admission,
+from elasticd.traffic.admission import Admission
+from elasticd.traffic.census import ModelCount
+from elasticd.traffic.routing import Ejection, Router
+from elasticd.traffic.tickets import (
     Ask,
     Expired,
     Granted,
@@ -12,9 +14,8 @@ from elasticd.traffic.admission import (
     Outcome,
     Refusal,
     Rejected,
+    Ticket,
 )
-from elasticd.traffic.census import ModelCount
-from elasticd.traffic.routing import Ejection, Router
 from tests.traffic.tables import endpoint, route, table
 
 
@@ -59,6 +60,74 @@ def test_higher_priority_goes_first_then_arrival() -> None:
         current = lease_of(admission.leave(current.id, 5.0)).ticket
         order.append(current)
     assert order == [waiting[1], waiting[0], waiting[2], waiting[3]]
+
+
+def order_of_turns(admission: Admission, running: list[Ticket], turns: int) -> list[Ticket]:
+    """Who gets the slot when the one that runs longest ends, again and again."""
+    order = []
+    for _ in range(turns):
+        lease = lease_of(admission.leave(running.pop(0).id, 9.0))
+        running.append(lease.ticket)
+        order.append(lease.ticket)
+    return order
+
+
+def test_a_key_that_floods_the_queue_delays_itself_and_not_the_others() -> None:
+    admission = opened(endpoint(slots=2))
+    running = [admission.submit(Ask("m", key="loud"), 0.0)[0] for _ in range(2)]
+    loud = [admission.submit(Ask("m", key="loud"), 1.0)[0] for _ in range(50)]
+    quiet = [admission.submit(Ask("m", key="quiet"), 2.0)[0] for _ in range(3)]
+    order = order_of_turns(admission, running, 6)
+    assert order == [quiet[0], loud[0], quiet[1], loud[1], quiet[2], loud[2]]
+
+
+def test_priority_goes_before_fairness() -> None:
+    admission = opened(endpoint(slots=1))
+    running = [admission.submit(Ask("m", key="loud"), 0.0)[0]]
+    low, _ = admission.submit(Ask("m", 5, key="quiet"), 1.0)
+    high, _ = admission.submit(Ask("m", 6, key="loud"), 2.0)
+    assert order_of_turns(admission, running, 2) == [high, low]
+
+
+def test_what_a_key_runs_on_one_model_does_not_count_on_another() -> None:
+    admission = Admission()
+    admission.apply(
+        table(
+            route(endpoint("a", slots=5), model="a"),
+            route(endpoint("b", slots=1), model="b"),
+        ),
+        0.0,
+    )
+    for _ in range(5):
+        admission.submit(Ask("a", key="x"), 0.0)
+    running = [admission.submit(Ask("b", key="y"), 0.0)[0]]
+    first, _ = admission.submit(Ask("b", key="x"), 1.0)
+    second, _ = admission.submit(Ask("b", key="y"), 2.0)
+    assert order_of_turns(admission, running, 2) == [first, second]
+
+
+def test_whether_there_is_another_replica_counts_full_ones_but_not_those_tried() -> None:
+    first, second = endpoint("a", slots=1), endpoint("b", slots=1)
+    admission = opened(first, second)
+    one = lease_of(admission.submit(Ask("m"), 0.0)[1])
+    two = lease_of(admission.submit(Ask("m"), 0.0)[1])
+    assert admission.has_another(one, 0.0)
+    admission.leave(one.ticket.id, 0.0)
+    again, _ = admission.retry(one, 0.0, lost=True)
+    lease = lease_of(admission.leave(two.ticket.id, 0.0))
+    assert (lease.ticket, lease.endpoint) == (again, second)
+    assert not admission.has_another(lease, 0.0)
+
+
+def test_a_replica_is_open_as_long_as_the_table_says_so() -> None:
+    admission = opened(endpoint("a"), endpoint("b", tier=Tier.LAST_RESORT))
+    assert [admission.is_open(endpoint(name)) for name in "abc"] == [True, False, False]
+
+
+def test_without_max_wait_who_gets_no_slot_is_told_at_once_that_nothing_comes() -> None:
+    admission = opened(max_wait=0.0)
+    ticket, _ = admission.submit(Ask("m"), 1.0)
+    assert admission.tick(1.0) == [Expired(ticket, "starting 1 replica", hopeless=True)]
 
 
 def test_a_full_queue_refuses_the_newcomer_only() -> None:

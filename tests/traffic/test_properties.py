@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from elasticd.routing_table import Endpoint, Tier
-from elasticd.traffic.admission import Admission, Ask, Expired, Granted, Lease, Outcome, Ticket
+from elasticd.traffic.admission import Admission
 from elasticd.traffic.routing import Ejection, Router, replica_key
+from elasticd.traffic.tickets import Ask, Expired, Granted, Lease, Outcome, Ticket
 from tests.traffic.tables import endpoint, route, table
 
 MODELS = ("a", "b")
@@ -56,9 +57,9 @@ class Requests(RuleBasedStateMachine):
         ]
         self.perform(self.admission.apply(table(*routes), self.now))
 
-    @rule(model=st.sampled_from(MODELS), priority=st.integers(0, 9))
-    def arrive(self, model: str, priority: int) -> None:
-        ticket, outcomes = self.admission.submit(Ask(model, priority), self.now)
+    @rule(model=st.sampled_from(MODELS), priority=st.integers(4, 6), key=st.sampled_from("xyz"))
+    def arrive(self, model: str, priority: int, key: str) -> None:
+        ticket, outcomes = self.admission.submit(Ask(model, priority, key), self.now)
         self.waiting[ticket.id] = ticket
         self.perform(outcomes)
 
@@ -112,12 +113,23 @@ class Requests(RuleBasedStateMachine):
         assert lease.endpoint in self.listed[lease.ticket.ask.model]
         assert lease.endpoint.tier is not Tier.CLOSED
         assert self.used(lease.endpoint) < lease.endpoint.slots, "more requests than slots"
-        ahead = [
-            t
-            for t in self.waiting.values()
-            if t.ask.model == lease.ticket.ask.model and t.rank < lease.ticket.rank
-        ]
-        assert all(t.tried for t in ahead), "overtaken by a later request"
+        overtaken = [t for t in self.waiting.values() if self.goes_before(t, lease.ticket)]
+        assert all(t.tried for t in overtaken), "overtaken by a request whose turn it was not"
+
+    def goes_before(self, one: Ticket, other: Ticket) -> bool:
+        """Whether it is the turn of the first one: by priority, what its key runs, arrival."""
+        if one.ask.model != other.ask.model:
+            return False
+
+        def turn(ticket: Ticket) -> tuple[int, int, float, int]:
+            running = sum(
+                lease.ticket.ask.model == ticket.ask.model
+                and lease.ticket.ask.key == ticket.ask.key
+                for lease in self.running.values()
+            )
+            return -ticket.ask.priority, running, ticket.arrived, ticket.id
+
+        return turn(one) < turn(other)
 
     def used(self, endpoint: Endpoint) -> int:
         key = replica_key(endpoint)

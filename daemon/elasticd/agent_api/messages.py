@@ -13,6 +13,9 @@ from typing import Any, Self
 
 PROTOCOL = 1
 
+WAITING_FOR_ORDER = "waiting for its order"
+"""Load phase of an actor that was made and has not been told yet what to run."""
+
 
 class _Wire:
     """Frozen dataclasses that read and write plain JSON objects."""
@@ -40,6 +43,10 @@ class ReplicaOrder(_Wire):
     in `model_path`, options in `engine_args`) or `command` (`engine_argv` with the placeholders
     `{port}`, `{model}`, `{gpus}`). `key` opens the engine's guard and reaches it by environment
     only. `host` is the address the engine listens on; the port is chosen from `port_min..port_max`.
+
+    `weights` (`hf:REPO@COMMIT`, empty: none) is fetched to the node's weights directory first,
+    within `fetch_timeout` seconds and with `fetch_env` (mirror, token) in the fetcher's
+    environment; `model_path` is then ignored, the fetched directory takes its place.
     """
 
     replica_id: str
@@ -58,17 +65,24 @@ class ReplicaOrder(_Wire):
     port_min: int = 20000
     port_max: int = 20999
     start_timeout: float = 1200.0
+    weights: str = ""
+    fetch_timeout: float = 3600.0
+    fetch_env: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport(_Wire):
     """One replica as its actor tells it.
 
-    `phase`: `starting`, `ready`, `stopping`, `stopped`, or `unknown` (the actor did not answer;
-    the other fields are then the last known). `load_phase`: what a starting engine is doing.
+    `phase`: `fetching` (its weights, before the engine), `starting`, `ready`, `stopping`,
+    `stopped`, or `unknown` (the actor did not answer; the other fields are then the last known).
+    `load_phase`: what a fetching or starting replica is doing, with progress where it is known.
     `gpu_ids`: the devices Ray gave, as the engine process sees them. `stalled_for`: seconds in
     which requests ran and no token appeared, `None` when idle or not known. `age`: seconds since
-    the actor last answered. `stderr_tail`: the engine's last lines.
+    the actor last answered. `stderr_tail`: the engine's last lines. `unordered`: the agent found
+    it made, but cannot tell that it ever got its order: give it again. `holding`: it is over, but
+    its actor lives on and keeps its GPUs from being given to others, since something still uses
+    them; one sentence for each.
     """
 
     replica_id: str
@@ -88,6 +102,8 @@ class ReplicaReport(_Wire):
     age: float = 0.0
     error: str = ""
     stderr_tail: tuple[str, ...] = ()
+    unordered: bool = False
+    holding: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +111,10 @@ class NodeReport(_Wire):
     """One machine as Ray and its watcher tell it.
 
     `alive`: Ray's word, `None` while the head does not answer. `boot`: the watcher's last phase
-    (`joining`, `starting ray`, `up`, `failed: …`). `watcher_age`: seconds since its last report,
-    `None` if it never reported.
+    (`joining`, `waiting for GPUs: …`, `starting ray`, `up`, `failed: …`). `watcher_age`: seconds
+    since its last report, `None` if it never reported. `held`: one sentence for each GPU that
+    cannot be used because something still holds it (with the pid); it is claimed in Ray until it
+    is free.
     """
 
     node_id: str
@@ -107,6 +125,7 @@ class NodeReport(_Wire):
     boot: str = ""
     watcher_age: float | None = None
     log_tail: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,12 @@ import json
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
-from elasticd.errors import ElasticdError, NotReachable
+from elasticd.errors import ElasticdError, NotReachable, UsageError
+
+_RELOAD_TIMEOUT = 60.0
+"""Seconds: a reload waits for the checks of a whole configuration."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -29,7 +33,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class AdminClient:
-    """One daemon. Each call is a connection of its own; `timeout` in seconds."""
+    """One daemon. Each call is a connection of its own; times in seconds."""
 
     def __init__(self, path: Path, timeout: float = 10.0) -> None:
         self.path = path
@@ -39,17 +43,47 @@ class AdminClient:
         """The fleet as the controller sees it."""
         return self._call("GET", "/api/v1/status")
 
+    def events(
+        self, since_seq: int = 0, since: float = 0.0, wait: float = 0.0, limit: int = 500
+    ) -> dict[str, Any]:
+        """A page of the journal: `entries`, `next_seq`, `more`; waits for one if there is none."""
+        query = {"since_seq": since_seq, "since": f"{since:.6f}", "wait": wait, "limit": limit}
+        timeout = self._timeout + wait
+        return self._call("GET", f"/api/v1/events?{urlencode(query)}", timeout=timeout)
+
     def down(self, by: str) -> dict[str, Any]:
         """Asks to give every machine back; returns at once."""
         return self._call("POST", "/api/v1/down", {"by": by})
 
     def preempt(self, node_id: str, notice: float | None) -> dict[str, Any]:
         """Takes a node as its market would: at once, or `notice` seconds after a notice."""
-        return self._call("POST", f"/api/v1/nodes/{node_id}/preempt", {"notice": notice})
+        return self._call("POST", _node(node_id, "preempt"), {"notice": notice})
 
-    def _call(self, method: str, url: str, body: Any = None) -> dict[str, Any]:
-        """Raises `NotReachable` when nobody answers, `ElasticdError` when the answer is no."""
-        connection = _UnixConnection(self.path, self._timeout)
+    def drain(self, node_id: str, seconds: float, by: str) -> dict[str, Any]:
+        """Takes a node out of service within `seconds`."""
+        return self._call("POST", _node(node_id, "drain"), {"seconds": seconds, "by": by})
+
+    def undrain(self, node_id: str, by: str) -> dict[str, Any]:
+        """Takes a drain back."""
+        return self._call("POST", _node(node_id, "undrain"), {"by": by})
+
+    def scale(
+        self, model: str, replicas: int | None, seconds: float | None, by: str
+    ) -> dict[str, Any]:
+        """Holds a model at `replicas`; `None` gives it back to the autoscaler."""
+        body = {"replicas": replicas, "seconds": seconds, "by": by}
+        return self._call("POST", f"/api/v1/models/{quote(model, safe='')}/scale", body)
+
+    def reload(self) -> dict[str, Any]:
+        """Has the configuration read again; answers with what came of it."""
+        return self._call("POST", "/api/v1/reload", {}, timeout=_RELOAD_TIMEOUT)
+
+    def _call(
+        self, method: str, url: str, body: Any = None, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Raises `NotReachable` when nobody answers, `UsageError` when what was asked cannot be
+        meant, `ElasticdError` when the answer is no."""
+        connection = _UnixConnection(self.path, timeout or self._timeout)
         try:
             payload = None if body is None else json.dumps(body)
             connection.request(method, url, payload, {"Content-Type": "application/json"})
@@ -59,16 +93,29 @@ class AdminClient:
             raise NotReachable(
                 f"{self.path}: not allowed; run this as the daemon's user or in its group"
             ) from bad
-        except (FileNotFoundError, ConnectionRefusedError) as bad:
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as bad:
             raise NotReachable(
                 f"no daemon answers at {self.path}; start it with `elasticd run`, "
                 "or name another with -c FILE or --socket PATH"
+            ) from bad
+        except TimeoutError as bad:
+            raise NotReachable(
+                f"the daemon at {self.path} takes connections and does not answer within "
+                f"{timeout or self._timeout:g} s; see its log"
             ) from bad
         except (OSError, http.client.HTTPException) as bad:
             raise NotReachable(f"the daemon at {self.path} does not answer: {bad!r}") from bad
         finally:
             connection.close()
         return _answer(response.status, text)
+
+
+_REFUSALS = {400: UsageError, 404: UsageError, 503: NotReachable}
+"""What a status says of the request: it cannot be meant, or nobody is there to take it."""
+
+
+def _node(node_id: str, what: str) -> str:
+    return f"/api/v1/nodes/{quote(node_id, safe='')}/{what}"
 
 
 def _answer(status: int, text: bytes) -> dict[str, Any]:
@@ -78,7 +125,8 @@ def _answer(status: int, text: bytes) -> dict[str, Any]:
         data = {}
     if status >= 400:
         message = data.get("error") if isinstance(data, dict) else None
-        raise ElasticdError(str(message or f"the daemon refused with status {status}"))
+        told = str(message or f"the daemon refused with status {status}")
+        raise _REFUSALS.get(status, ElasticdError)(told)
     if not isinstance(data, dict):
         raise ElasticdError("the daemon's answer is not a JSON object; are versions mixed?")
     return data

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from elasticd.cli.common import Commands, add_daemon, admin_client
+from elasticd.cli.common import Commands, add_command, add_daemon, admin_client
 from elasticd.cli.descent import Descent, living
 from elasticd.errors import NotReachable
 
@@ -19,7 +19,16 @@ _PATIENCE = 20.0
 
 def add_to(commands: Commands) -> None:
     """Declares the command."""
-    parser = commands.add_parser("down", help="give every machine back")
+    parser = add_command(
+        commands,
+        "down",
+        "give every machine back",
+        "Stops serving, ends every machine that was rented, follows until the providers confirm\n"
+        "it, and says what was ended. Asks first in a terminal. Nothing is rented afterwards\n"
+        "until elasticd is started again.",
+        examples=["elasticd down", "elasticd down --yes --json"],
+        exits="0 nothing is left · 1 you said no · 2 wrong usage · 3 daemon not reachable",
+    )
     add_daemon(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--json", action="store_true", help="what was ended, as JSON")

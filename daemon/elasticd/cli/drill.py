@@ -6,18 +6,41 @@ import argparse
 import json
 from typing import Any
 
-from elasticd.cli.common import Commands, add_daemon, admin_client
+from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, duration
+
+_EXITS = (
+    "0 the machine was told to go · 1 it cannot be taken · 2 no such node, wrong usage ·\n"
+    "3 daemon not reachable"
+)
 
 
 def add_to(commands: Commands) -> None:
     """Declares the command."""
-    parser = commands.add_parser("drill", help="rehearse a preemption")
+    parser = add_command(
+        commands,
+        "drill",
+        "rehearse a preemption",
+        "Rehearses what a market may do to a fleet, on one node of it.",
+        examples=["elasticd drill preempt node-1a2b3c4d-3-17"],
+        exits=_EXITS,
+    )
     drills = parser.add_subparsers(metavar="DRILL", required=True)
-    preempt_parser = drills.add_parser("preempt", help="take a node away, without notice: a kill")
+    preempt_parser = add_command(
+        drills,
+        "preempt",
+        "take a node away, without notice: a kill",
+        "Takes a node's machine through its provider, as its market would: at once, or after a\n"
+        "notice.",
+        examples=[
+            "elasticd drill preempt node-1a2b3c4d-3-17",
+            "elasticd drill preempt node-1a2b3c4d-3-17 --notice 30s",
+        ],
+        exits=_EXITS,
+    )
     add_daemon(preempt_parser)
     preempt_parser.add_argument("node", metavar="NODE", help="its id, as `elasticd status` shows")
     preempt_parser.add_argument(
-        "--notice", type=_duration, metavar="TIME", help='seconds of warning, as "30s"'
+        "--notice", type=duration, metavar="TIME", help='seconds of warning, as "30s"'
     )
     preempt_parser.add_argument("--json", action="store_true", help="the daemon's answer as JSON")
     preempt_parser.set_defaults(call=preempt)
@@ -29,15 +52,9 @@ def preempt(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(answer, indent=2, ensure_ascii=False))
         return 0
-    how = "is taken away now" if args.notice is None else f"goes in {args.notice:g} s"
+    left = answer.get("notice")
+    how = "is taken away now" if left is None else f"goes in {left:.3g} s"
+    if answer.get("already"):
+        how += ", as it was told before: of two deadlines the earlier holds"
     print(f"{answer.get('node_id', args.node)} {how}; `elasticd status` shows what becomes of it")
     return 0
-
-
-def _duration(text: str) -> float:
-    from elasticd.settings.units import parse_duration
-
-    try:
-        return parse_duration(text)
-    except ValueError as bad:
-        raise argparse.ArgumentTypeError(str(bad)) from bad

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 from collections.abc import Sequence
 
 from elasticd.cli.common import Commands, add_config, configuration
 from elasticd.errors import UsageError
+from elasticd.ops.hangup import Hangups
 
 
 def add_to(commands: Commands) -> None:
@@ -33,7 +35,8 @@ def add_to(commands: Commands) -> None:
 
 
 def controller(args: argparse.Namespace) -> int:
-    """Runs until stopped."""
+    """Runs until stopped; SIGHUP reads the configuration again."""
+    hangups = Hangups()
     from elasticd import app
     from elasticd.cli.demo_model import ensure_demo_model
     from elasticd.ops.telemetry import set_up_logs
@@ -41,23 +44,25 @@ def controller(args: argparse.Namespace) -> int:
     config = configuration(args)
     ensure_demo_model(config, _tell)
     set_up_logs("controller")
-    asyncio.run(app.controller(config, args.serve))
+    asyncio.run(app.controller(config, args.serve, hangups))
     return 0
 
 
 def gateway(args: argparse.Namespace) -> int:
-    """Runs until stopped, then finishes what runs."""
+    """Runs until stopped, then finishes what runs; SIGHUP reads the configuration again."""
+    hangups = Hangups()
     from elasticd import app
     from elasticd.ops.telemetry import set_up_logs
 
     config = configuration(args)
     set_up_logs("gateway")
-    asyncio.run(app.gateway(config))
+    asyncio.run(app.gateway(config, hangups))
     return 0
 
 
 def agent(args: argparse.Namespace) -> int:
     """Runs until stopped; replicas go on."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it has nothing to reload and must not end
     from elasticd.cli.run_plan import check_ray
     from elasticd.ops.telemetry import set_up_logs
 
@@ -74,6 +79,7 @@ def agent(args: argparse.Namespace) -> int:
 
 def head(args: argparse.Namespace) -> int:
     """Runs until stopped; nodes and replicas go on without it."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it has nothing to reload and must not end
     from elasticd import app
     from elasticd.cli.run_plan import check_ray
     from elasticd.node.head import run_head

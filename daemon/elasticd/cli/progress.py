@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from elasticd.ops.durations import age
+from elasticd.ops.text_table import clean
+
 _LOST = "gone"
 
 
@@ -33,10 +36,19 @@ def describe(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for model in status.get("models", ()):
         if model.get("blocked"):
             yield f"blocked:{model['name']}", f"model {model['name']}: {model['blocked']}"
+        if model.get("failed"):
+            yield f"failed:{model['name']}", _failed(model)
 
 
 def _is_leaving(node: Mapping[str, Any]) -> bool:
     return node["phase"] in ("draining", "terminating", _LOST)
+
+
+def _failed(model: Mapping[str, Any]) -> str:
+    """With the engine's last words: this is where most first starts end."""
+    tail = "".join(f"\n    | {clean(line)}" for line in model.get("last_tail") or ())
+    cause = clean(model.get("last_cause")) or "the cause is not known"
+    return f"model {model['name']} has failed, nothing more is tried: {cause}{tail}"
 
 
 def _replica(replica: Mapping[str, Any]) -> str:
@@ -51,6 +63,11 @@ def _replica(replica: Mapping[str, Any]) -> str:
         return f"{who}: ready on {replica['node_id']}"
     cause = f" ({replica['cause']})" if replica.get("cause") else ""
     return f"{who}: {phase}{cause}"
+
+
+def _usually(thing: Mapping[str, Any]) -> str:
+    usual = thing.get("usual")
+    return f", usually ~{age(usual)} in all" if usual else ""
 
 
 class Progress:
@@ -80,10 +97,11 @@ class Progress:
         """What the first replica waits for, in a few words."""
         for replica in status.get("replicas", ()):
             if replica["phase"] == "starting":
-                return f"engine of {replica['model']}: {replica.get('load_phase') or 'starting'}"
+                doing = replica.get("load_phase") or "starting"
+                return f"engine of {replica['model']}: {doing}{_usually(replica)}"
         for node in status.get("nodes", ()):
             if node["phase"] in ("requested", "booting"):
-                return f"node {node['id']}: {node.get('boot') or node['phase']}"
+                return f"node {node['id']}: {node.get('boot') or node['phase']}{_usually(node)}"
         for model in status.get("models", ()):
             if model.get("blocked"):
                 return f"model {model['name']}: {model['blocked']}"

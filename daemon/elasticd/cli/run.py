@@ -12,21 +12,23 @@ import fcntl
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from elasticd.cli.admin_client import AdminClient
 from elasticd.cli.common import Commands, add_config, configuration
+from elasticd.cli.run_display import Display, Tell, tell
+from elasticd.cli.run_reload import Reloads
 from elasticd.errors import ElasticdError, UsageError
+from elasticd.ops.hangup import Hangups, has_terminal
 
 if TYPE_CHECKING:
     from elasticd.cli.run_plan import Part
     from elasticd.ops.supervisor import Child, Ended
     from elasticd.settings.load import Configuration
 
-Tell = Callable[[str], None]
 _POLL = 0.5
-_REPEAT = 15.0
 
 
 def add_to(commands: Commands) -> None:
@@ -38,26 +40,22 @@ def add_to(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 after a stop that was asked for."""
+    hangups = Hangups()
     from elasticd.cli.demo_model import ensure_demo_model
-    from elasticd.cli.run_plan import check_ray, make_state_dir, parts
+    from elasticd.cli.run_plan import check_ports, check_ray, make_state_dir, parts
+    from elasticd.ops.systemd import notify
 
     config = configuration(args, look_on_host=True)
     check_ray()
     make_state_dir(config)
     with only_supervisor(config.state_dir):
+        plan = parts(config)
+        check_ports(plan, config)
+        # From here on a reload is heard, and what takes long is done under systemd's eyes.
+        notify("READY=1")
         ensure_demo_model(config, tell)
-        return asyncio.run(Run(config, parts(config), tell).serve())
-
-
-def tell(line: str) -> None:
-    """One line of ours to whoever watches."""
-    show(f"elasticd: {line}")
-
-
-def show(text: str) -> None:
-    """Text as it is. If nobody reads it any more, that stops nothing."""
-    with suppress(OSError):
-        print(text, flush=True)
+        life = Run(config, plan, tell, hangups, lambda: configuration(args))
+        return asyncio.run(life.serve())
 
 
 @contextmanager
@@ -96,41 +94,49 @@ class ChildRefused(ElasticdError):
 class Run:
     """One life of the supervisor over the parts of `plan`."""
 
-    def __init__(self, config: Configuration, plan: Sequence[Part], say: Tell) -> None:
+    def __init__(
+        self,
+        config: Configuration,
+        plan: Sequence[Part],
+        say: Tell,
+        hangups: Hangups,
+        reread: Callable[[], Configuration],
+    ) -> None:
         self._config = config
         self._plan = plan
         self._say = say
+        self._admin = AdminClient(config.admin_socket)
+        self._reloads = Reloads(self._admin, reread, say)
+        self._display = Display(config, self._admin, say, self._reloads.notice)
+        self._hangups = hangups
+        # Started with nohup or without a terminal, we do not hang on one.
+        self._in_terminal = has_terminal() and not hangups.ignored_before
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._serving = False
         self._refused: Ended | None = None
 
     async def serve(self) -> int:
         """Runs until a signal, then stops everything in order."""
-        from elasticd.cli.run_plan import check_ports
         from elasticd.ops.supervisor import BackOff, Child
 
-        plan = self._plan
         run_dir = self._config.state_dir / "run"
-        children = [Child(p.spec, run_dir, self._on_end, BackOff()) for p in plan]
-        living = [child.spec.name for child in children if child.pid]
-        check_ports([p for p in plan if p.spec.name not in living], self._config.path)
-        if living:
-            self._say(f"{', '.join(living)} still running from before: taken over")
-        starting = [child.spec.name for child in children if not child.pid]
-        if starting:
-            self._say(f"starting {', '.join(starting)}")
+        children = [Child(p.spec, run_dir, self._on_end, BackOff()) for p in self._plan]
+        self._introduce(children)
         loop = asyncio.get_running_loop()
-        # SIGHUP: the terminal is gone, and with it whoever could have stopped us.
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
-        async with asyncio.TaskGroup() as group:
-            for child in children:
-                group.create_task(child.keep(), name=f"keep {child.spec.name}")
-            watch = group.create_task(self._display(), name="display")
-            await self._stop.wait()
-            watch.cancel()
-            await self._shut_down(children)
+        with self._hangups.heard_by(self._on_hangup):
+            async with asyncio.TaskGroup() as group:
+                for child in children:
+                    group.create_task(child.keep(), name=f"keep {child.spec.name}")
+                beside = [
+                    group.create_task(self._display.run(), name="display"),
+                    group.create_task(self._follow_reloads(children), name="reloads"),
+                ]
+                await self._stop.wait()
+                for task in beside:
+                    task.cancel()
+                await self._shut_down(children)
         if self._refused is not None:
             ended = self._refused
             raise ChildRefused(
@@ -138,6 +144,27 @@ class Run:
                 "machines of an earlier run, if there are any, were not touched"
             )
         return 0
+
+    def _introduce(self, children: Sequence[Child]) -> None:
+        living = [child.spec.name for child in children if child.pid]
+        if living:
+            self._say(f"{', '.join(living)} still running from before: taken over")
+        starting = [child.spec.name for child in children if not child.pid]
+        if starting:
+            self._say(f"starting {', '.join(starting)}")
+
+    def _on_hangup(self) -> None:
+        if self._in_terminal and not has_terminal():
+            # The terminal is gone, and with it whoever could have stopped us.
+            self._on_signal()
+        elif not self._stop.is_set():
+            self._reloads.hang_up()
+
+    async def _follow_reloads(self, children: Sequence[Child]) -> None:
+        """One after the other; several that are asked for meanwhile are one."""
+        while True:
+            await self._reloads.wanted.wait()
+            self._config = await self._reloads.follow(children) or self._config
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
@@ -147,57 +174,13 @@ class Run:
 
     def _on_end(self, ended: Ended) -> None:
         self._say(f"{ended.name} {_how(ended)}; starting it again in {ended.again_in:g} s")
-        if ended.code == UsageError.exit_code and (self._stop.is_set() or not self._serving):
+        if ended.code == UsageError.exit_code and (
+            self._stop.is_set() or not self._display.serving
+        ):
             # Before anything serves, a refusal is for the person who started us; later the rest
             # goes on serving and the refusal is only told.
             self._refused = ended
             self._stop.set()
-
-    async def _display(self) -> None:
-        """Whatever goes wrong with what people see, what they see goes on."""
-        try:
-            await self._watch()
-        except Exception as bad:
-            self._say(f"the display failed ({bad!r}); the fleet is not touched by that")
-
-    async def _watch(self) -> None:
-        """Tells the way to the first replica, and what changes afterwards."""
-        from elasticd.cli.admin_client import AdminClient
-        from elasticd.cli.progress import Progress
-        from elasticd.cli.spinner import Spinner
-
-        client, progress = AdminClient(self._config.admin_socket), Progress()
-        with Spinner(self._say, repeat=_REPEAT) as spinner:
-            while True:
-                try:
-                    status = await asyncio.to_thread(client.status)
-                except ElasticdError:
-                    if not self._serving:
-                        spinner.waiting("head, agent and controller to come up")
-                else:
-                    for line in progress.news(status):
-                        spinner.say(line)
-                    if progress.serving and not self._serving:
-                        self._serving = True
-                        spinner.done()
-                        self._invite(spinner.say)
-                    if not self._serving:
-                        spinner.waiting(progress.waiting_for(status))
-                await asyncio.sleep(_POLL)
-
-    def _invite(self, say: Tell) -> None:
-        settings = self._config.settings
-        url, model = settings.gateway.listen.url, settings.models[0].name
-        say(f"serving {', '.join(m.name for m in settings.models)} at {url}/v1; try")
-        body = (
-            f'{{"model": "{model}", "stream": true, '
-            '"messages": [{"role": "user", "content": "Tell me about the lighthouse."}]}'
-        )
-        show(
-            f"\n  curl -N {url}/v1/chat/completions "
-            f"-H 'Content-Type: application/json' \\\n    -d '{body}'\n"
-        )
-        say("Ctrl-C stops it; `elasticd status` in another terminal shows the fleet")
 
     async def _shut_down(self, children: Sequence[Child]) -> None:
         from elasticd.cli.run_plan import releases
@@ -213,11 +196,10 @@ class Run:
     async def _release(self) -> None:
         """Gives every machine back. Does not return while one might be left, whatever happens:
         the controller is kept running meanwhile."""
-        from elasticd.cli.admin_client import AdminClient
         from elasticd.cli.descent import Descent
 
         self._say("stopping; giving every machine back")
-        descent, told = Descent(AdminClient(self._config.admin_socket), "elasticd run"), ""
+        descent, told = Descent(self._admin, "elasticd run"), ""
         while True:
             try:
                 left = await asyncio.to_thread(descent.look)

@@ -9,9 +9,10 @@ import socket
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from elasticd.errors import UsageError
+from elasticd.node.port_holder import port_holder
+from elasticd.ops.process_mark import mark_file, read_living
 from elasticd.ops.supervisor import ChildSpec
 from elasticd.settings.load import Configuration
 from elasticd.settings.units import Address
@@ -67,7 +68,8 @@ def _part(
     log = None if under_systemd() else configuration.state_dir / "logs" / f"{name}.log"
     # Whoever calls `run` wants it to serve, whatever an earlier life was told.
     first = ("--serve",) if name == "controller" else ()
-    return Part(ChildSpec(name, argv, log, stop_grace, first_args=first), listens)
+    reloads = name in ("controller", "gateway")
+    return Part(ChildSpec(name, argv, log, stop_grace, first_args=first, reloads=reloads), listens)
 
 
 def check_ray() -> None:
@@ -97,18 +99,24 @@ def make_state_dir(configuration: Configuration) -> None:
             raise UsageError(f"{where}: {folder} in it cannot be written; give it to this user")
 
 
-def check_ports(wanted: Iterable[Part], path: Path) -> None:
-    """Raises `UsageError` naming every address that something else already listens on."""
+def check_ports(plan: Iterable[Part], configuration: Configuration) -> None:
+    """Raises `UsageError` naming every address that someone else listens on, and who it is.
+
+    A part that still runs from before holds its own.
+    """
+    run_dir = configuration.state_dir / "run"
     taken = [
-        f"{address} is taken by another program (key {key})"
-        for part in wanted
+        f"{address} (key {key}) is taken by {port_holder(address.port)}"
+        for part in plan
+        if read_living(mark_file(run_dir, part.spec.name)) is None
         for address, key in part.listens
         if _is_taken(address)
     ]
     if taken:
         lines = "\n  ".join(taken)
         raise UsageError(
-            f"{path}: cannot listen:\n  {lines}\nstop the other program or change the key"
+            f"{configuration.path}: cannot listen, so nothing was started:\n  {lines}\n"
+            "stop what is there, or change the key to a free port"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.core.actions import StopReplica
-from elasticd.core.drain import count_failed_start, fail_replica, lose_node
+from elasticd.core.drain import fail_replica, lose_node
 from elasticd.core.events import (
     ClusterObserved,
     EndpointBroken,
@@ -14,6 +14,7 @@ from elasticd.core.events import (
     ReplicaOrderTaken,
     ReplicaSeen,
 )
+from elasticd.core.failures import count_failed_start
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import LIVE, NodePhase, ReplicaPhase
 from elasticd.core.state import State, Step, growing_pause
@@ -28,6 +29,9 @@ ABSENT_FOR = 3.0
 """Seconds in which complete reports must agree that a replica is not there: a head that has just
 come back may not know of everything at once."""
 
+WAITING_FOR_GPUS = "waiting for GPUs"
+"""How the watcher's boot phase begins while its machine does not show the GPUs it should have."""
+
 STRAY_PERIOD = 15.0
 """Seconds between two orders to stop a replica that should not be there."""
 
@@ -40,6 +44,8 @@ def on_cluster(state: State, step: Step, event: ClusterObserved) -> None:
     for seen in event.nodes:
         node = state.fleet.node(seen.node_id)
         if node is not None:
+            if seen.alive is not None:
+                state.seen[node.id] = step.now
             _see_node(state, step, node, seen)
     shown: set[str] = set()
     for report in event.replicas:
@@ -49,7 +55,7 @@ def on_cluster(state: State, step: Step, event: ClusterObserved) -> None:
             if replica.phase in LIVE:
                 _see_replica(state, step, replica, report)
                 continue
-        if report.phase in {"starting", "ready"}:
+        if report.phase in {"fetching", "starting", "ready"}:
             _fence(state, step, report)
     if event.complete:
         _absent_replicas(state, step, shown)
@@ -62,27 +68,47 @@ def _see_node(state: State, step: Step, node: Node, seen: NodeSeen) -> None:
     dead = node.dead_since
     if seen.alive is not None:
         dead = None if seen.alive else (dead if dead is not None else step.now)
-    gpus = seen.gpus if seen.alive else node.gpus
-    node = state.fleet.put_node(
-        replace(
-            node,
-            boot=seen.boot or node.boot,
-            log_tail=seen.log_tail or node.log_tail,
-            gpus=gpus,
-            dead_since=dead if node.phase is not NodePhase.BOOTING else None,
-        )
+    booting = node.phase is NodePhase.BOOTING
+    facts = (
+        seen.boot or node.boot,
+        seen.log_tail or node.log_tail,
+        seen.gpus if seen.alive else node.gpus,
+        None if booting else dead,
+        _gpuless_since(node, seen, step.now) if booting else None,
+        seen.held,
     )
-    if node.phase is not NodePhase.BOOTING:
-        return
+    known = (node.boot, node.log_tail, node.gpus, node.dead_since, node.gpuless_since, node.held)
+    if facts != known:
+        boot, tail, gpus, dead, gpuless, held = facts
+        node = state.fleet.put_node(
+            replace(
+                node,
+                boot=boot,
+                log_tail=tail,
+                gpus=gpus,
+                dead_since=dead,
+                gpuless_since=gpuless,
+                held=held,
+            )
+        )
+    if booting:
+        _continue_boot(state, step, node, seen)
+
+
+def _continue_boot(state: State, step: Step, node: Node, seen: NodeSeen) -> None:
     if seen.boot.startswith("failed"):
         fail_boot(state, step, node, f"boot {seen.boot}")
-    elif seen.alive and gpus >= _needed_gpus(node) and node.address is not None:
+    elif seen.alive and seen.gpus >= _needed_gpus(node) and node.address is not None:
+        offering = node.offering
+        if offering is not None:
+            state.took(f"boot:{node.pool}/{offering.machine_type}", step.now - node.created)
         state.node_to(
             step,
             node,
             NodePhase.READY,
-            f"joined Ray, {gpus} GPU{'s' * (gpus != 1)}",
+            f"joined Ray, {seen.gpus} GPU{'s' * (seen.gpus != 1)}",
             idle_since=step.now,
+            gpuless_since=None,
         )
         pool = state.pools.get(node.pool)
         if pool is not None:
@@ -91,6 +117,14 @@ def _see_node(state: State, step: Step, node: Node, seen: NodeSeen) -> None:
 
 def _needed_gpus(node: Node) -> int:
     return node.offering.gpu_count if node.offering is not None else 1
+
+
+def _gpuless_since(node: Node, seen: NodeSeen, now: float) -> float | None:
+    """Up, but without its GPUs: in Ray with too few, or still waiting for them before it joins."""
+    joined = seen.alive and seen.gpus < _needed_gpus(node)
+    if joined or seen.boot.startswith(WAITING_FOR_GPUS):
+        return now if node.gpuless_since is None else node.gpuless_since
+    return None
 
 
 def fail_boot(state: State, step: Step, node: Node, why: str) -> None:
@@ -104,29 +138,68 @@ def fail_boot(state: State, step: Step, node: Node, why: str) -> None:
 
 
 def _see_replica(state: State, step: Step, replica: Replica, seen: ReplicaSeen) -> None:
+    if replica.absent_since is not None:
+        replica = state.fleet.put_replica(replace(replica, absent_since=None))
+    if seen.unordered and replica.order == "start" and replica.taken:
+        # An agent died between making the actor and telling it what to run.
+        replica = state.fleet.put_replica(replace(replica, taken=False, asked_at=None))
     if seen.phase == "unknown":
         return
-    replica = state.fleet.put_replica(
-        replace(
-            replica,
-            url=seen.url or replica.url,
-            load_phase=seen.load_phase or replica.load_phase,
-            log_tail=seen.log_tail or replica.log_tail,
-            absent_since=None,
-            taken=replica.taken or replica.order == "start",
-        )
-    )
+    if not seen.unordered:
+        replica = _note(state, replica, seen)
+    state.seen[replica.id] = step.now
     if seen.phase == "stopped":
         end_replica(state, step, replica, replica.cause or seen.error or "engine ended")
-    elif replica.phase is ReplicaPhase.STARTING and seen.phase == "ready" and seen.url:
-        state.replica_to(
-            step, replica, ReplicaPhase.READY, "engine healthy", ready_at=step.now, broken_at=None
-        )
-        model = state.models.get(replica.model)
-        if model is not None:
-            model.failures, model.retry_at, model.last_cause = 0, 0.0, ""
+    elif replica.phase is ReplicaPhase.STARTING:
+        _continue_start(state, step, replica, seen)
     elif replica.phase is ReplicaPhase.READY:
         _check_health(state, step, replica, seen)
+
+
+def _note(state: State, replica: Replica, seen: ReplicaSeen) -> Replica:
+    """Takes over what the report says beside the phase."""
+    facts = (
+        seen.url or replica.url,
+        seen.load_phase or replica.load_phase,
+        seen.log_tail or replica.log_tail,
+        replica.taken or replica.order == "start",
+    )
+    if facts == (replica.url, replica.load_phase, replica.log_tail, replica.taken):
+        return replica
+    url, load_phase, tail, taken = facts
+    return state.fleet.put_replica(
+        replace(replica, url=url, load_phase=load_phase, log_tail=tail, taken=taken)
+    )
+
+
+def _continue_start(state: State, step: Step, replica: Replica, seen: ReplicaSeen) -> None:
+    if seen.phase == "fetching":
+        if not replica.fetching:
+            state.fleet.put_replica(replace(replica, fetching=True, loading_since=None))
+        return
+    model = state.models.get(replica.model)
+    current = model if model is not None and model.spec.spec_hash == replica.spec_hash else None
+    if replica.fetching and current is not None:
+        state.took(f"fetch:{replica.model}", step.now - replica.since)
+        _remember_weights(state, replica.node_id, current.spec.weights)
+    if replica.loading_since is None:
+        replica = state.fleet.put_replica(replace(replica, fetching=False, loading_since=step.now))
+    if seen.phase != "ready" or not seen.url:
+        return
+    began = replica.since if replica.loading_since is None else replica.loading_since
+    state.took(f"start:{replica.model}", step.now - began)
+    state.replica_to(
+        step, replica, ReplicaPhase.READY, "engine healthy", ready_at=step.now, broken_at=None
+    )
+    if current is not None:
+        current.give_another_chance()
+        _remember_weights(state, replica.node_id, current.spec.weights)
+
+
+def _remember_weights(state: State, node_id: str, weights: str) -> None:
+    node = state.fleet.node(node_id)
+    if node is not None and weights and weights not in node.weights:
+        state.fleet.put_node(replace(node, weights=(*node.weights, weights)))
 
 
 def _check_health(state: State, step: Step, replica: Replica, seen: ReplicaSeen) -> None:
@@ -144,7 +217,7 @@ def _check_health(state: State, step: Step, replica: Replica, seen: ReplicaSeen)
 def end_replica(state: State, step: Step, replica: Replica, cause: str) -> None:
     """A replica whose end is confirmed."""
     if replica.phase in {ReplicaPhase.STARTING, ReplicaPhase.PENDING}:
-        count_failed_start(state, step, replica.model, cause)
+        count_failed_start(state, step, replica, cause)
     state.replica_to(step, replica, ReplicaPhase.STOPPED, cause, cause=cause)
 
 

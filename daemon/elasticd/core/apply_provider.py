@@ -73,16 +73,27 @@ def on_instances(state: State, step: Step, event: InstancesListed) -> None:
 
 
 def _see(state: State, step: Step, node: Node, instance: Instance) -> None:
-    known = replace(
-        node,
-        instance_id=instance.instance_id,
-        address=instance.address or node.address,
-        offering=instance.offering or node.offering,
-        listed=True,
-        unseen_since=None,
-        unseen_lists=0,
+    state.seen[node.id] = step.now
+    facts = (
+        instance.instance_id,
+        instance.address or node.address,
+        instance.offering or node.offering,
     )
-    state.fleet.put_node(known)
+    known = node
+    if (*facts, True, None) != (
+        *(node.instance_id, node.address, node.offering, node.listed, node.unseen_since),
+    ):
+        known = state.fleet.put_node(
+            replace(
+                node,
+                instance_id=facts[0],
+                address=facts[1],
+                offering=facts[2],
+                listed=True,
+                unseen_since=None,
+                unseen_lists=0,
+            )
+        )
     if known.phase is NodePhase.REQUESTED:
         state.node_to(step, known, NodePhase.BOOTING, "the provider lists its machine")
     elif known.phase is NodePhase.READY and instance.state is InstanceState.STOPPING:

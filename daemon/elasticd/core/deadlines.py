@@ -12,7 +12,7 @@ from elasticd.core.actions import LaunchNode, StartReplica, StopReplica, Termina
 from elasticd.core.apply_cluster import fail_boot
 from elasticd.core.drain import STOP_GRACE, fail_replica, lose_node
 from elasticd.core.fleet import Node, Replica
-from elasticd.core.lifecycle import LIVE, NodePhase, ReplicaPhase
+from elasticd.core.lifecycle import NodePhase, ReplicaPhase
 from elasticd.core.state import PoolState, State, Step
 
 ASK_AGAIN = 90.0
@@ -25,20 +25,41 @@ ORPHAN_PERIOD = 5.0
 def pass_limits(state: State, step: Step) -> None:
     """Gives up what has taken too long."""
     for node in state.fleet.nodes({NodePhase.REQUESTED, NodePhase.BOOTING}):
-        limit = state.pools[node.pool].spec.boot_timeout if node.pool in state.pools else 0.0
-        if step.due(node.created + limit):
-            told = f", last phase {node.boot!r}" if node.boot else ""
-            fail_boot(state, step, node, f"not up after {limit:g} s{told}")
+        _limit_boot(state, step, node)
     for node in state.fleet.nodes({NodePhase.READY, NodePhase.DRAINING}):
         grace = state.pools[node.pool].spec.loss_grace if node.pool in state.pools else 0.0
         if node.dead_since is not None and step.due(node.dead_since + grace):
             lose_node(state, step, node, NodePhase.TERMINATING, f"dead in Ray for {grace:g} s")
     for replica in state.fleet.replicas({ReplicaPhase.STARTING}):
-        model = state.models.get(replica.model)
-        limit = model.spec.start_timeout if model is not None else 0.0
+        _limit_start(state, step, replica)
+
+
+def _limit_boot(state: State, step: Step, node: Node) -> None:
+    pool = state.pools.get(node.pool)
+    if node.gpuless_since is not None and pool is not None:
+        if step.due(node.gpuless_since + pool.spec.gpu_timeout):
+            wanted = node.offering.gpu_count if node.offering is not None else 1
+            why = f"up, but shows {node.gpus} of {wanted} GPUs after {pool.spec.gpu_timeout:g} s"
+            fail_boot(state, step, node, why)
+        return
+    limit = pool.spec.boot_timeout if pool is not None else 0.0
+    if step.due(node.created + limit):
+        told = f", last phase {node.boot!r}" if node.boot else ""
+        fail_boot(state, step, node, f"not up after {limit:g} s{told}")
+
+
+def _limit_start(state: State, step: Step, replica: Replica) -> None:
+    model = state.models.get(replica.model)
+    told = f" ({replica.load_phase})" if replica.load_phase else ""
+    if replica.fetching:
+        limit = model.spec.fetch_timeout if model is not None else 0.0
         if step.due(replica.since + limit):
-            told = f" ({replica.load_phase})" if replica.load_phase else ""
-            fail_replica(state, step, replica, f"start took longer than {limit:g} s{told}")
+            fail_replica(state, step, replica, f"weights took longer than {limit:g} s{told}")
+        return
+    limit = model.spec.start_timeout if model is not None else 0.0
+    began = replica.since if replica.loading_since is None else replica.loading_since
+    if step.due(began + limit):
+        fail_replica(state, step, replica, f"start took longer than {limit:g} s{told}")
 
 
 def ask(state: State, step: Step) -> None:
@@ -51,8 +72,8 @@ def ask(state: State, step: Step) -> None:
         _ask_terminate(state, step, node)
     for pool in state.pools.values():
         _ask_orphans(step, pool)
-    for replica in state.fleet.replicas(LIVE):
-        if replica.order and not replica.taken and _may_ask(step, replica):
+    for replica in state.fleet.open_orders():
+        if _may_ask(step, replica):
             _ask_replica(state, step, replica)
 
 

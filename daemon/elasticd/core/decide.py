@@ -27,17 +27,26 @@ from elasticd.core.apply_provider import (
     on_terminate_answered,
     on_terminate_failed,
 )
+from elasticd.core.configure import configure
+from elasticd.core.counts import adjust_counts, make_room
 from elasticd.core.deadlines import ask, pass_limits
-from elasticd.core.demand import Demand
 from elasticd.core.down import give_back
-from elasticd.core.drain import continue_drains, on_notice, on_notice_taken_back
+from elasticd.core.drain import (
+    close_pools,
+    continue_drains,
+    on_drain_requested,
+    on_notice,
+    on_notice_taken_back,
+    on_undrain_requested,
+)
 from elasticd.core.fleet import Fleet, Row
-from elasticd.core.placement import adjust_counts, place, return_idle
+from elasticd.core.hold import held_target, on_hold_released, on_scale_held, pass_holds
+from elasticd.core.placement import place, return_idle, tell_what_blocks
+from elasticd.core.saved import Keeper
 from elasticd.core.scaling import ReplicaTarget, decide_target
-from elasticd.core.specs import FleetSpec
-from elasticd.core.state import ModelState, PoolState, State, Step
+from elasticd.core.state import State, Step
 from elasticd.core.status import status
-from elasticd.core.table import routes
+from elasticd.core.table import Routes
 from elasticd.routing_table import ModelRoute, RoutingTable
 
 __all__ = ["Core", "Row"]
@@ -57,16 +66,8 @@ class Core:
         self._version = 0
         self._published: tuple[ModelRoute, ...] | None = None
         self._recent: deque[tuple[float, Reason]] = deque(maxlen=_RECENT)
-        self._saved: dict[str, int] = {}
-        self._down_saved = ""
-        self._cluster_saved = ""
-        for row in rows:
-            if row.kind == "model" and row.doc is not None:
-                self._saved[row.id] = self._state.targets[row.id] = int(row.doc["target"])
-            elif row.kind == "down" and row.doc is not None:
-                self._down_saved = self._state.down = str(row.doc["by"])
-            elif row.kind == "cluster" and row.doc is not None:
-                self._cluster_saved = str(row.doc["name"])
+        self._keeper = Keeper(self._state, rows)
+        self._routes = Routes()
 
     def step(self, now: float, events: Sequence[ev.Event]) -> Plan:
         """What follows from these facts at this time."""
@@ -74,35 +75,30 @@ class Core:
         for event in events:
             self._apply(step, event)
         pass_limits(state, step)
+        pass_holds(state, step)
         self._set_targets(step)
+        close_pools(state, step)
         continue_drains(state, step)
         if state.down:
             give_back(state, step)
         else:
             adjust_counts(state, step)
             place(state, step)
+            if make_room(state, step):
+                adjust_counts(state, step)
+                place(state, step)
             return_idle(state, step)
+            tell_what_blocks(state, step)
         ask(state, step)
-        state.fleet.forget_old(now)
+        for key in state.fleet.forget_old(now):
+            state.seen.pop(key, None)
         self._publish(step)
         self._recent.extend((now, r) for r in step.reasons)
         return Plan(tuple(step.actions), tuple(step.reasons), step.wake)
 
     def changed_rows(self) -> list[Row]:
         """What the ledger must write for the steps since the last call."""
-        rows = list(self._state.fleet.changed_rows())
-        for name, model in self._state.models.items():
-            if model.target is not None and self._saved.get(name) != model.target.replicas:
-                self._saved[name] = model.target.replicas
-                rows.append(Row("model", name, {"target": model.target.replicas}))
-        down = self._state.down
-        if down != self._down_saved:
-            self._down_saved = down
-            rows.append(Row("down", "fleet", {"by": down} if down else None))
-        if self._state.cluster != self._cluster_saved:
-            self._cluster_saved = self._state.cluster
-            rows.append(Row("cluster", "name", {"name": self._state.cluster}))
-        return rows
+        return self._keeper.changed_rows()
 
     def status(self, now: float) -> dict[str, Any]:
         """A JSON-able picture of everything known, with the latest reasons, newest last."""
@@ -113,7 +109,7 @@ class Core:
         state = self._state
         match event:
             case ev.Configured():
-                _configure(state, event.spec)
+                configure(state, step, event)
             case ev.OfferingsListed():
                 on_offerings(state, event)
             case ev.InstancesListed():
@@ -151,6 +147,14 @@ class Core:
                 _on_down(state, step, event)
             case ev.ServeRequested():
                 _on_serve(state, step, event)
+            case ev.DrainRequested():
+                on_drain_requested(state, step, event)
+            case ev.UndrainRequested():
+                on_undrain_requested(state, step, event)
+            case ev.ScaleHeld():
+                on_scale_held(state, step, event)
+            case ev.HoldReleased():
+                on_hold_released(state, step, event)
             case _:
                 assert_never(event)
 
@@ -160,8 +164,12 @@ class Core:
             if state.down:
                 model.target = ReplicaTarget(0, ("everything is being given back",))
                 continue
-            before = model.target.replicas if model.target is not None else state.targets.get(name)
-            model.target = decide_target(step.now, model.spec.scaling, model.demand, before)
+            before = model.target.replicas if model.target is not None else state.last_target(name)
+            model.target = (
+                held_target(model.spec, model.hold)
+                if model.hold is not None
+                else decide_target(step.now, model.spec.scaling, model.demand, before)
+            )
             if before != model.target.replicas:
                 step.because(
                     f"model:{name}",
@@ -170,33 +178,11 @@ class Core:
                 )
 
     def _publish(self, step: Step) -> None:
-        current = routes(self._state)
+        current = self._routes.of(self._state)
         if current != self._published and (current or self._published is not None):
             self._published = current
             self._version += 1
             step.act(PublishTable(RoutingTable(self._epoch, self._version, current)))
-
-
-def _configure(state: State, spec: FleetSpec) -> None:
-    state.cluster = spec.cluster
-    pools = {}
-    for pool in spec.pools:
-        known = state.pools.get(pool.name)
-        if known is None:
-            known = PoolState(pool)
-        known.spec = pool
-        pools[pool.name] = known
-    state.pools = pools
-    models = {}
-    for model in spec.models:
-        delays = (model.scaling.upscale_delay, model.scaling.downscale_delay)
-        known_model = state.models.get(model.name)
-        if known_model is None:
-            known_model = ModelState(model, Demand(*delays))
-        known_model.spec = model
-        known_model.demand.retime(*delays)
-        models[model.name] = known_model
-    state.models = models
 
 
 def _on_demand(state: State, step: Step, event: ev.DemandSampled) -> None:

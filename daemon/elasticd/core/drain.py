@@ -9,16 +9,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.core.demand import STALE_AFTER
-from elasticd.core.events import NoticeArrived, NoticeTakenBack
+from elasticd.core.events import (
+    DrainRequested,
+    NoticeArrived,
+    NoticeTakenBack,
+    UndrainRequested,
+)
+from elasticd.core.failures import count_failed_start
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import LIVE, NodePhase, ReplicaPhase
-from elasticd.core.state import State, Step, growing_pause
+from elasticd.core.state import State, Step
 
 CUT_MARGIN = 2.0
 """Seconds before a node's end at which its replicas are stopped at the latest."""
 
 SETTLE = 1.0
 """Seconds after a route is closed in which a request may still be on its way to the replica."""
+
+CLOSING_TIME = 120.0
+"""Seconds for what still runs on the nodes of a pool that is closed."""
+
+_CAN_LEAVE = frozenset({NodePhase.BOOTING, NodePhase.READY, NodePhase.DRAINING})
 
 STOP_GRACE = 5.0
 """Seconds an engine gets to end by itself once nothing is asked of it."""
@@ -44,19 +55,10 @@ def fail_replica(state: State, step: Step, replica: Replica, cause: str) -> None
         state.replica_to(step, replica, ReplicaPhase.STOPPED, cause, cause=cause)
     elif replica.phase is not ReplicaPhase.DRAINING:
         if replica.phase is ReplicaPhase.STARTING:
-            count_failed_start(state, step, replica.model, cause)
+            count_failed_start(state, step, replica, cause)
         state.replica_to(
             step, replica, ReplicaPhase.DRAINING, cause, cause=cause, **_stop_order(step.now)
         )
-
-
-def count_failed_start(state: State, step: Step, name: str, cause: str) -> None:
-    """A replica that did not get ready: the model's next start waits, longer each time."""
-    model = state.models.get(name)
-    if model is not None:
-        model.failures += 1
-        model.last_cause = cause
-        model.retry_at = step.now + growing_pause(model.failures, 2.0, 300.0)
 
 
 def _stop_order(now: float) -> dict[str, object]:
@@ -86,6 +88,10 @@ def lose_node(state: State, step: Step, node: Node, phase: NodePhase, why: str) 
             fail_replica(state, step, replica, f"node {node.id}: {why}")
 
 
+OPERATOR = "operator"
+"""Stands for a notice where it was people who asked."""
+
+
 def on_notice(state: State, step: Step, event: NoticeArrived) -> None:
     """An instance will go: the same notice again changes nothing."""
     for node in state.fleet.nodes({NodePhase.BOOTING, NodePhase.READY, NodePhase.DRAINING}):
@@ -93,29 +99,65 @@ def on_notice(state: State, step: Step, event: NoticeArrived) -> None:
             continue
         if event.notice_id in node.notices:
             return
-        node = state.fleet.put_node(replace(node, notices=(*node.notices, event.notice_id)))
         why = f"{event.kind} notice, {event.seconds_left:.0f} s left"
-        if node.phase is NodePhase.BOOTING:
-            lose_node(state, step, node, NodePhase.TERMINATING, why)
-        else:
-            drain_node(state, step, node, step.now + max(event.seconds_left, 0.0), why)
+        _take_out(state, step, node, event.notice_id, event.seconds_left, why)
+
+
+def on_drain_requested(state: State, step: Step, event: DrainRequested) -> None:
+    """People want a node out of service; asked again with less time, the earlier end wins."""
+    node = state.fleet.node(event.node_id)
+    if node is not None and node.phase in _CAN_LEAVE:
+        why = f"drained by {event.by}, {event.seconds:.0f} s for what still runs"
+        _take_out(state, step, node, OPERATOR, event.seconds, why)
+
+
+def on_undrain_requested(state: State, step: Step, event: UndrainRequested) -> None:
+    """People take their drain back; what the provider announced still holds."""
+    node = state.fleet.node(event.node_id)
+    if node is not None and OPERATOR in node.notices:
+        _withdraw(state, step, node, OPERATOR, f"drain taken back by {event.by}")
+
+
+def _take_out(state: State, step: Step, node: Node, notice: str, seconds: float, why: str) -> None:
+    notices = tuple(dict.fromkeys((*node.notices, notice)))
+    node = state.fleet.put_node(replace(node, notices=notices))
+    if node.phase is NodePhase.BOOTING:
+        lose_node(state, step, node, NodePhase.TERMINATING, why)
+    else:
+        drain_node(state, step, node, step.now + max(seconds, 0.0), why)
 
 
 def on_notice_taken_back(state: State, step: Step, event: NoticeTakenBack) -> None:
     """The last notice withdrawn puts the node back, with the replicas that still live."""
     for node in state.fleet.nodes({NodePhase.DRAINING}):
-        if node.pool != event.pool or event.notice_id not in node.notices:
+        if node.pool == event.pool and event.notice_id in node.notices:
+            _withdraw(state, step, node, event.notice_id, "notice withdrawn")
+
+
+def _withdraw(state: State, step: Step, node: Node, notice: str, why: str) -> None:
+    left = tuple(n for n in node.notices if n != notice)
+    node = state.fleet.put_node(replace(node, notices=left))
+    if left or node.phase is not NodePhase.DRAINING:
+        return
+    state.node_to(step, node, NodePhase.READY, why, cut_at=None)
+    for replica in state.fleet.live_on(node.id):
+        if replica.phase is ReplicaPhase.DRAINING and replica.order != "stop":
+            state.replica_to(step, replica, ReplicaPhase.READY, why, cause="", stop_at=None)
+
+
+def close_pools(state: State, step: Step) -> None:
+    """A pool of no machines takes those out of service that it has."""
+    closed = {name for name, pool in state.pools.items() if pool.spec.max_nodes == 0}
+    if not closed:
+        return
+    for node in state.fleet.nodes(_CAN_LEAVE | {NodePhase.REQUESTED}):
+        if node.pool not in closed:
             continue
-        left = tuple(n for n in node.notices if n != event.notice_id)
-        node = state.fleet.put_node(replace(node, notices=left))
-        if left:
-            return
-        state.node_to(step, node, NodePhase.READY, "notice withdrawn", cut_at=None)
-        for replica in state.fleet.replicas({ReplicaPhase.DRAINING}, node_id=node.id):
-            if replica.order != "stop":
-                state.replica_to(
-                    step, replica, ReplicaPhase.READY, "notice withdrawn", cause="", stop_at=None
-                )
+        why = f"max_nodes of {node.pool} is 0"
+        if node.phase is NodePhase.READY:
+            drain_node(state, step, node, step.now + CLOSING_TIME, why)
+        elif node.phase is not NodePhase.DRAINING:
+            lose_node(state, step, node, NodePhase.TERMINATING, why)
 
 
 def continue_drains(state: State, step: Step) -> None:

@@ -15,9 +15,13 @@ from elasticd.provider import Instance, Offering
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The operator's wishes, at start and after each reload."""
+    """The operator's wishes, at start and after each reload.
+
+    `retry_failed`: an operator asked for it, so models that count as failed get another chance.
+    """
 
     spec: FleetSpec
+    retry_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,8 @@ class TerminateFailed:
 class NodeSeen:
     """One node as the cluster agent sees it. `alive` `None`: not known.
 
-    `gpus` is what Ray counts on it; `boot` the watcher's last boot phase.
+    `gpus` is what Ray counts on it; `boot` the watcher's last boot phase. `held`: one sentence
+    for each GPU that cannot be used because something still holds it.
     """
 
     node_id: str
@@ -104,14 +109,17 @@ class NodeSeen:
     gpus: int = 0
     boot: str = ""
     log_tail: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSeen:
     """One replica as the cluster agent sees it.
 
-    `phase` is `starting`, `ready`, `stopped` or `unknown`; `stalled_for` the seconds in which
+    `phase` is `fetching` (its weights, before the engine), `starting`, `ready`, `stopped` or
+    `unknown`; `stalled_for` the seconds in which
     requests ran without a token (`None`: idle or not known); `url` is where it answers.
+    `unordered`: its actor is there, but the order to start may have been lost with an agent.
     """
 
     replica_id: str
@@ -123,6 +131,7 @@ class ReplicaSeen:
     stalled_for: float | None = None
     error: str = ""
     log_tail: tuple[str, ...] = ()
+    unordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +248,44 @@ class ServeRequested:
     by: str
 
 
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """Take a node out of service within `seconds`, as for a notice."""
+
+    node_id: str
+    seconds: float
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class UndrainRequested:
+    """Takes a `DrainRequested` back; a notice of the provider still holds."""
+
+    node_id: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleHeld:
+    """Keep a model at `replicas`, for `seconds` (`None`: until `HoldReleased`).
+
+    Also gives a model that counts as failed another chance.
+    """
+
+    model: str
+    replicas: int
+    seconds: float | None
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldReleased:
+    """The autoscaler decides again."""
+
+    model: str
+    by: str
+
+
 Event = (
     Configured
     | OfferingsListed
@@ -259,4 +306,8 @@ Event = (
     | NoticeTakenBack
     | DownRequested
     | ServeRequested
+    | DrainRequested
+    | UndrainRequested
+    | ScaleHeld
+    | HoldReleased
 )

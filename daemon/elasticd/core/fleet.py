@@ -7,12 +7,14 @@ transition tables, remembers what changed for the ledger, and mints ids.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from elasticd.core.codec import decode, encode
+from elasticd.core.index import Groups
 from elasticd.core.lifecycle import (
     LIVE,
+    NODE_PAID,
     NODE_TRANSITIONS,
     OCCUPYING,
     REPLICA_TRANSITIONS,
@@ -20,102 +22,12 @@ from elasticd.core.lifecycle import (
     ReplicaPhase,
     check_transition,
 )
-from elasticd.provider import Offering
+from elasticd.core.records import Node, Replica, Row
+
+__all__ = ["Fleet", "Node", "Replica", "Row"]
 
 TOMBSTONE_AGE = 3600.0
 """Seconds for which an ended node or replica stays listed, with its reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the ledger; `doc` `None` deletes it."""
-
-    kind: str
-    id: str
-    doc: dict[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """Our commitment to one machine. Times are the controller's clock, in seconds.
-
-    `offerings`: what was asked for; `offering`: what we got. `gpus`: what Ray counts, 0 until it
-    joined. `trouble`: why the last call for it failed.
-
-    `asked_at`: when the outstanding provider call was asked; `retry_at`: when to ask
-    again; `launched_at`: the last time a launch was asked. `listed`: a provider's list has shown
-    it; `unseen_since`/`unseen_lists`: complete lists lack it since then, so many in a row.
-    `dead_since`: Ray says it is dead. `idle_since`: no replica. `cut_at`: when a drain must be
-    over. `notices`: ids of the notices that hold.
-    """
-
-    id: str
-    pool: str
-    phase: NodePhase
-    created: float
-    since: float
-    offerings: tuple[Offering, ...] = ()
-    offering: Offering | None = None
-    instance_id: str | None = None
-    address: str | None = None
-    gpus: int = 0
-    boot: str = ""
-    reason: str = ""
-    trouble: str = ""
-    asked_at: float | None = None
-    retry_at: float | None = None
-    launched_at: float | None = None
-    attempts: int = 0
-    listed: bool = False
-    unseen_since: float | None = None
-    unseen_lists: int = 0
-    dead_since: float | None = None
-    idle_since: float | None = None
-    cut_at: float | None = None
-    notices: tuple[str, ...] = ()
-    log_tail: tuple[str, ...] = ()
-
-    @property
-    def expected_gpus(self) -> int:
-        """GPUs it has, or will have once it is there (the least of what was asked for)."""
-        if self.gpus:
-            return self.gpus
-        if self.offering is not None:
-            return self.offering.gpu_count
-        return min((o.gpu_count for o in self.offerings), default=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """One engine, wanted or there. Times are the controller's clock, in seconds.
-
-    `order` is the outstanding or last order to the agent (`start`, `stop` or none), `asked_at`
-    when it was given, `taken` whether the agent has confirmed it, `retry_at` when to give it
-    again. `absent_since`: complete reports of the agent lack it. `broken_at`: the gateway's
-    connection broke. `stop_at`: the end of its drain.
-    """
-
-    id: str
-    incarnation: int
-    model: str
-    spec_hash: str
-    gpus: int
-    phase: ReplicaPhase
-    created: float
-    since: float
-    node_id: str = ""
-    url: str = ""
-    load_phase: str = ""
-    cause: str = ""
-    order: str = ""
-    asked_at: float | None = None
-    taken: bool = False
-    retry_at: float | None = None
-    absent_since: float | None = None
-    broken_at: float | None = None
-    ready_at: float | None = None
-    stop_at: float | None = None
-    log_tail: tuple[str, ...] = ()
 
 
 class Fleet:
@@ -124,15 +36,23 @@ class Fleet:
     def __init__(self, prefix: str, rows: Sequence[Row] = ()) -> None:
         self._prefix = prefix
         self._counter = 0
+        self._ranks: dict[str, int] = {}
+        self._next_rank = 0
         self._nodes: dict[str, Node] = {}
         self._replicas: dict[str, Replica] = {}
+        self._nodes_in: Groups[NodePhase] = Groups(self._ranks.__getitem__)
+        self._replicas_in: Groups[ReplicaPhase] = Groups(self._ranks.__getitem__)
+        self._paid_in: Groups[str] = Groups(self._ranks.__getitem__)
+        self._of_model: Groups[str] = Groups(self._ranks.__getitem__)
+        self._live_on: Groups[str] = Groups(self._ranks.__getitem__)
+        self._open_orders: dict[str, None] = {}
         self._dirty: dict[tuple[str, str], None] = {}
         nodes = [decode(Node, r.doc) for r in rows if r.kind == "node"]
         replicas = [decode(Replica, r.doc) for r in rows if r.kind == "replica"]
         for node in sorted(nodes, key=lambda n: (n.created, n.id)):
-            self._nodes[node.id] = node
+            self._enter_node(None, node)
         for replica in sorted(replicas, key=lambda r: (r.created, r.id)):
-            self._replicas[replica.id] = replica
+            self._enter_replica(None, replica)
 
     def mint(self, kind: str) -> str:
         """A new id, `KIND-ledger-epoch-counter`: unique over all lives of the controller."""
@@ -151,28 +71,45 @@ class Fleet:
         """All nodes, or those in `phases`."""
         if phases is None:
             return list(self._nodes.values())
-        return [n for n in self._nodes.values() if n.phase in phases]
+        return [self._nodes[i] for i in self._nodes_in.of(*phases)]
 
     def replicas(
-        self,
-        phases: Iterable[ReplicaPhase] | None = None,
-        model: str | None = None,
-        node_id: str | None = None,
+        self, phases: Iterable[ReplicaPhase] | None = None, model: str | None = None
     ) -> list[Replica]:
-        """Replicas, narrowed down by phase, model and node."""
-        return [
-            r
-            for r in self._replicas.values()
-            if (phases is None or r.phase in phases)
-            and (model is None or r.model == model)
-            and (node_id is None or r.node_id == node_id)
-        ]
+        """Replicas, narrowed down by phase and model."""
+        if model is not None:
+            found = [self._replicas[i] for i in self._of_model.of(model)]
+            return found if phases is None else [r for r in found if r.phase in phases]
+        if phases is None:
+            return list(self._replicas.values())
+        return [self._replicas[i] for i in self._replicas_in.of(*phases)]
+
+    def live_on(self, node_id: str) -> list[Replica]:
+        """Replicas on the node that have not stopped."""
+        return [self._replicas[i] for i in self._live_on.of(node_id)]
+
+    def is_empty(self, node_id: str) -> bool:
+        """Whether no replica lives on the node."""
+        return not self._live_on.size(node_id)
+
+    def paid_in(self, pool: str) -> int:
+        """Nodes of the pool that may cost money: those that are coming or ending, too."""
+        return self._paid_in.size(pool)
+
+    def open_orders(self) -> list[Replica]:
+        """Living replicas with an order that the agent has not confirmed."""
+        ids = sorted(self._open_orders, key=self._ranks.__getitem__)
+        return [self._replicas[i] for i in ids]
+
+    def model_names(self) -> list[str]:
+        """Models that have replicas, ended ones too."""
+        return sorted(self._of_model.keys())
 
     def occupied(self) -> dict[str, int]:
         """GPUs in use by node id, as the replicas there claim them."""
         used: dict[str, int] = {}
-        for r in self._replicas.values():
-            if r.phase in OCCUPYING and r.node_id:
+        for r in self.replicas(OCCUPYING):
+            if r.node_id:
                 used[r.node_id] = used.get(r.node_id, 0) + r.gpus
         return used
 
@@ -182,7 +119,7 @@ class Fleet:
         if old is not None and old.phase is not node.phase:
             check_transition(node.id, old.phase, node.phase, NODE_TRANSITIONS, node.reason)
         if old != node:
-            self._nodes[node.id] = node
+            self._enter_node(old, node)
             self._dirty["node", node.id] = None
         return node
 
@@ -194,7 +131,7 @@ class Fleet:
                 replica.id, old.phase, replica.phase, REPLICA_TRANSITIONS, replica.cause
             )
         if old != replica:
-            self._replicas[replica.id] = replica
+            self._enter_replica(old, replica)
             self._dirty["replica", replica.id] = None
         return replica
 
@@ -209,20 +146,24 @@ class Fleet:
         """Takes a replica to its next phase."""
         return self.put_replica(replace(replica, phase=phase, since=now, **more))
 
-    def forget_old(self, now: float) -> None:
-        """Drops what ended more than `TOMBSTONE_AGE` ago."""
-        for node in self.nodes({NodePhase.GONE}):
-            if now - node.since > TOMBSTONE_AGE:
-                del self._nodes[node.id]
-                self._dirty["node", node.id] = None
-        for replica in self.replicas({ReplicaPhase.STOPPED}):
-            if now - replica.since > TOMBSTONE_AGE:
-                del self._replicas[replica.id]
-                self._dirty["replica", replica.id] = None
-
-    def live_on(self, node_id: str) -> list[Replica]:
-        """Replicas on the node that have not stopped."""
-        return self.replicas(LIVE, node_id=node_id)
+    def forget_old(self, now: float) -> list[str]:
+        """Drops what ended more than `TOMBSTONE_AGE` ago; tells the ids."""
+        nodes = [n for n in self.nodes({NodePhase.GONE}) if now - n.since > TOMBSTONE_AGE]
+        stopped = self.replicas({ReplicaPhase.STOPPED})
+        replicas = [r for r in stopped if now - r.since > TOMBSTONE_AGE]
+        for node in nodes:
+            del self._nodes[node.id]
+            self._nodes_in.move(node.id, node.phase, None)
+            self._dirty["node", node.id] = None
+        for replica in replicas:
+            del self._replicas[replica.id]
+            self._replicas_in.move(replica.id, replica.phase, None)
+            self._of_model.move(replica.id, replica.model, None)
+            self._dirty["replica", replica.id] = None
+        forgotten = [*(n.id for n in nodes), *(r.id for r in replicas)]
+        for key in forgotten:
+            del self._ranks[key]
+        return forgotten
 
     def changed_rows(self) -> Iterator[Row]:
         """What changed since the last call."""
@@ -230,3 +171,35 @@ class Fleet:
         for kind, key in dirty:
             value: Any = (self._nodes if kind == "node" else self._replicas).get(key)
             yield Row(kind, key, None if value is None else encode(value))
+
+    def _rank(self, key: str) -> None:
+        if key not in self._ranks:
+            self._next_rank += 1
+            self._ranks[key] = self._next_rank
+
+    def _enter_node(self, old: Node | None, node: Node) -> None:
+        self._rank(node.id)
+        self._nodes[node.id] = node
+        self._nodes_in.move(node.id, old.phase if old is not None else None, node.phase)
+        self._paid_in.move(node.id, _paid_in(old), _paid_in(node))
+
+    def _enter_replica(self, old: Replica | None, replica: Replica) -> None:
+        self._rank(replica.id)
+        self._replicas[replica.id] = replica
+        self._replicas_in.move(replica.id, old.phase if old is not None else None, replica.phase)
+        self._of_model.move(replica.id, old.model if old is not None else None, replica.model)
+        self._live_on.move(replica.id, _lives_on(old), _lives_on(replica))
+        if replica.order and not replica.taken and replica.phase in LIVE:
+            self._open_orders[replica.id] = None
+        else:
+            self._open_orders.pop(replica.id, None)
+
+
+def _paid_in(node: Node | None) -> str | None:
+    return node.pool if node is not None and node.phase in NODE_PAID else None
+
+
+def _lives_on(replica: Replica | None) -> str | None:
+    if replica is None or replica.phase not in LIVE:
+        return None
+    return replica.node_id or None

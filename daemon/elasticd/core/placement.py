@@ -2,96 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from elasticd.core.drain import drain_replica, surplus
+from elasticd.core.failures import no_start_now
 from elasticd.core.fleet import Node, Replica
-from elasticd.core.lifecycle import COUNTED, LIVE, NODE_COMING, NODE_PAID, NodePhase, ReplicaPhase
+from elasticd.core.lifecycle import NODE_COMING, NodePhase, ReplicaPhase
+from elasticd.core.purchase import buy, refusals
+from elasticd.core.shapes import gpus_on
 from elasticd.core.specs import ModelSpec
-from elasticd.core.state import ModelState, PoolState, State, Step
-from elasticd.provider import Offering
+from elasticd.core.state import ModelState, State, Step
 
 
-def adjust_counts(state: State, step: Step) -> None:
-    """Makes as many PENDING replicas as are missing, drains as many as are too many."""
-    for name in sorted({r.model for r in state.fleet.replicas(COUNTED)} - set(state.models)):
-        for replica in state.fleet.replicas(COUNTED, model=name):
-            drain_replica(state, step, replica, step.now + 60.0, "model no longer configured")
-    for name, model in state.models.items():
-        target = model.target.replicas if model.target is not None else 0
-        counted = state.fleet.replicas(COUNTED, model=name)
-        current = [r for r in counted if r.spec_hash == model.spec.spec_hash]
-        for _ in range(target - len(current)):
-            _new_replica(state, step, model.spec)
-        stop_at = step.now + model.spec.drain_timeout
-        for replica in surplus(current, len(current) - target):
-            drain_replica(state, step, replica, stop_at, "no longer needed")
-        _roll_out(state, step, model, [r for r in counted if r not in current])
+@dataclass(slots=True)
+class _Room:
+    """What one step may hand out: free GPUs by node id, now and later, and loads under way."""
 
-
-def _new_replica(state: State, step: Step, spec: ModelSpec) -> None:
-    replica = Replica(
-        id=state.fleet.mint("r"),
-        incarnation=1,
-        model=spec.name,
-        spec_hash=spec.spec_hash,
-        gpus=spec.gpus_per_replica,
-        phase=ReplicaPhase.PENDING,
-        created=step.now,
-        since=step.now,
-    )
-    state.fleet.put_replica(replica)
-    step.because(f"replica:{replica.id}", f"{spec.name}: wanted")
-
-
-def _roll_out(state: State, step: Step, model: ModelState, old: list[Replica]) -> None:
-    """Replicas of an earlier spec serve until new ones do, or must make room for them."""
-    if not old:
-        return
-    target = model.target.replicas if model.target is not None else 0
-    ready = [
-        r
-        for r in state.fleet.replicas({ReplicaPhase.READY}, model=model.spec.name)
-        if r.spec_hash == model.spec.spec_hash
-    ]
-    draining = state.fleet.replicas({ReplicaPhase.DRAINING}, model=model.spec.name)
-    stop_at = step.now + model.spec.drain_timeout
-    leaving = old[:1] if model.blocked and not draining else []
-    if len(ready) >= target:
-        leaving = old
-    for replica in leaving:
-        drain_replica(state, step, replica, stop_at, "replaced by a newer spec")
+    ready: dict[str, int]
+    coming: dict[str, int]
+    loads: dict[str, int]
+    starting: set[str]
 
 
 def place(state: State, step: Step) -> None:
     """Starts PENDING replicas where there is room; rents what is missing."""
+    for model in state.models.values():
+        model.blocked = model.spec.unresolved
+        model.unplaced = model.no_room = False
+    pending = state.fleet.replicas({ReplicaPhase.PENDING})
+    if not pending:
+        return
+    room = _survey(state)
+    for replica in pending:
+        model_state = state.models.get(replica.model)
+        if model_state is not None and replica.spec_hash == model_state.spec.spec_hash:
+            _place_one(state, step, room, replica, model_state)
+    for model_state in state.models.values():
+        if model_state.unplaced:
+            model_state.no_room = refusals(state, step, model_state.spec)[1]
+
+
+def tell_what_blocks(state: State, step: Step) -> None:
+    """Why replicas have no place, as things are at the end of the step."""
+    unplaced = [m for m in state.models.values() if m.unplaced]
+    free = _survey(state).ready if unplaced else {}
+    for model in unplaced:
+        model.blocked = refusals(state, step, model.spec)[0] + _scattered(free, model.spec)
+
+
+def _survey(state: State) -> _Room:
     used = state.fleet.occupied()
     ready = {
-        n.id: n.expected_gpus - used.get(n.id, 0)
+        n.id: n.usable_gpus - used.get(n.id, 0)
         for n in state.fleet.nodes({NodePhase.READY})
         if n.dead_since is None  # Ray would refuse; whether it is lost is decided elsewhere
     }
+    loads: dict[str, int] = {}
+    starting = state.fleet.replicas({ReplicaPhase.STARTING})
+    for replica in starting:
+        loads[replica.node_id] = loads.get(replica.node_id, 0) + 1
     coming = _coming(state, ready)
-    for model in state.models.values():
-        model.blocked, model.unplaced = "", False
-    for replica in state.fleet.replicas({ReplicaPhase.PENDING}):
-        model_state = state.models.get(replica.model)
-        if model_state is None:
-            continue
-        if not step.due(model_state.retry_at):
-            model_state.blocked = f"after a failed start ({model_state.last_cause})"
-            continue
-        node = _roomiest_fit(state, ready, model_state.spec)
-        if node is not None:
-            ready[node.id] -= replica.gpus
-            _start(state, step, replica, node)
-            continue
-        node = _roomiest_fit(state, coming, model_state.spec) or _buy(state, step, model_state)
-        if node is not None:
-            coming[node.id] = coming.get(node.id, node.expected_gpus) - replica.gpus
-    for model_state in state.models.values():
-        if model_state.unplaced:
-            model_state.blocked = "; ".join(_refusals(state, step, model_state.spec))
+    free = {node_id: gpus for node_id, gpus in ready.items() if gpus > 0}
+    return _Room(free, coming, loads, {r.model for r in starting})
 
 
 def _coming(state: State, ready: dict[str, int]) -> dict[str, int]:
@@ -99,119 +70,121 @@ def _coming(state: State, ready: dict[str, int]) -> dict[str, int]:
     coming = {n.id: n.expected_gpus for n in state.fleet.nodes(NODE_COMING)}
     for replica in state.fleet.replicas({ReplicaPhase.DRAINING}):
         if replica.order == "stop" and replica.node_id in ready:
-            room = coming.get(replica.node_id, ready[replica.node_id])
-            coming[replica.node_id] = room + replica.gpus
+            there = coming.get(replica.node_id, ready[replica.node_id])
+            coming[replica.node_id] = there + replica.gpus
     return coming
 
 
-def _roomiest_fit(state: State, free: dict[str, int], spec: ModelSpec) -> Node | None:
-    """The node with the least room left over; the oldest of equals."""
-    best: Node | None = None
+def _place_one(state: State, step: Step, room: _Room, replica: Replica, model: ModelState) -> None:
+    spec = model.spec
+    trying = spec.name in room.starting
+    why = no_start_now(step, model.failures, model.retry_at, trying, model.last_cause)
+    if why:
+        model.blocked = why
+        return
+    found = _best_fit(state, room.ready, spec)
+    if found is not None:
+        node, gpus = found
+        _take(room.ready, node, gpus)
+        if node.id in room.coming:
+            _take(room.coming, node, gpus)
+        _start_or_wait(state, step, room, replica, node, gpus)
+        return
+    if model.failed:
+        model.blocked = f"nothing is bought after {model.failures} failed starts"
+        return
+    coming = _best_fit(state, room.coming, spec)
+    if coming is None:
+        node_bought = buy(state, step, model)
+        if node_bought is None:
+            return
+        gpus = gpus_on(spec, node_bought.offerings[0])[0] or spec.gpus_per_replica
+        coming = (node_bought, gpus)
+        room.coming[node_bought.id] = node_bought.expected_gpus
+    _take(room.coming, *coming)
+    if coming[0].id in room.ready:
+        # What is free there already is kept for it, else small replicas would starve a large one.
+        _take(room.ready, coming[0], min(coming[1], room.ready[coming[0].id]))
+    room.starting.add(spec.name)
+
+
+def _take(free: dict[str, int], node: Node, gpus: int) -> None:
+    """A node that is full is looked at no more: many replicas in one step stay cheap."""
+    free[node.id] -= gpus
+    if free[node.id] <= 0:
+        del free[node.id]
+
+
+def _best_fit(state: State, free: dict[str, int], spec: ModelSpec) -> tuple[Node, int] | None:
+    """One that has the weights if there is one, with the least room left, the oldest of equals."""
+    best: tuple[Node, int] | None = None
+    best_key = (True, 0)
     for node_id, room in free.items():
         node = state.fleet.node(node_id)
-        if node is None or room < spec.gpus_per_replica or not _suits(node, spec):
+        gpus = _gpus_there(node, spec) if node is not None else None
+        if node is None or gpus is None or room < gpus:
             continue
-        if best is None or room < free[best.id]:
-            best = node
+        key = (bool(spec.weights) and spec.weights not in node.weights, room)
+        if best is None or key < best_key:
+            best, best_key = (node, gpus), key
     return best
 
 
-def _suits(node: Node, spec: ModelSpec) -> bool:
+def _gpus_there(node: Node, spec: ModelSpec) -> int | None:
+    """GPUs of a replica on this node, of whichever machine it turns out to be; `None`: unfit."""
     if node.pool not in spec.pools:
-        return False
-    if not spec.accelerators:
-        return True
+        return None
     offered = (node.offering,) if node.offering is not None else node.offerings
-    return all(o.gpu_kind in spec.accelerators for o in offered)
+    needed = 0
+    for offering in offered:
+        if spec.accelerators and offering.gpu_kind not in spec.accelerators:
+            return None
+        gpus, _ = gpus_on(spec, offering)
+        if gpus is None:
+            return None
+        needed = max(needed, gpus)
+    return needed or spec.gpus_per_replica or None
 
 
-def _start(state: State, step: Step, replica: Replica, node: Node) -> None:
+def _start_or_wait(
+    state: State, step: Step, room: _Room, replica: Replica, node: Node, gpus: int
+) -> None:
+    """Engines that load at once share the host's memory: only so many at a time."""
+    pool = state.pools.get(node.pool)
+    loads = room.loads.get(node.id, 0)
+    if pool is not None and loads >= pool.spec.max_loads:
+        told = f"waits on {node.id}: {loads} engine{'s' * (loads != 1)} load there"
+        state.fleet.put_replica(replace(replica, load_phase=told))
+        return
+    room.loads[node.id] = loads + 1
+    room.starting.add(replica.model)
     state.replica_to(
         step,
         replica,
         ReplicaPhase.STARTING,
         f"placed on {node.id}",
         node_id=node.id,
+        gpus=gpus,
+        load_phase="",
         order="start",
         asked_at=None,
     )
     state.fleet.put_node(replace(node, idle_since=None))
 
 
-def _buy(state: State, step: Step, model: ModelState) -> Node | None:
-    """Asks for a machine of the pool with the cheapest offering that fits."""
-    best: tuple[int, PoolState, tuple[Offering, ...]] | None = None
-    for name in model.spec.pools:
-        pool = state.pools.get(name)
-        offers = _for_sale(state, step, pool, model.spec)[0] if pool is not None else ()
-        if pool is not None and offers and (best is None or offers[0].price_micros < best[0]):
-            best = (offers[0].price_micros, pool, offers)
-    if best is None:
-        model.unplaced = True
-        return None
-    price, pool, offers = best
-    node = Node(
-        id=state.fleet.mint("n"),
-        pool=pool.spec.name,
-        phase=NodePhase.REQUESTED,
-        created=step.now,
-        since=step.now,
-        offerings=offers,
-    )
-    step.because(
-        f"node:{node.id}",
-        f"rented for {model.spec.name}: {offers[0].id} at {price / 1e6:.2f} "
-        f"{offers[0].currency}/h is the cheapest that fits",
-    )
-    return state.fleet.put_node(node)
-
-
-def _refusals(state: State, step: Step, spec: ModelSpec) -> list[str]:
-    """Why no pool sells, as things are after this step's purchases."""
-    told = []
-    for name in spec.pools:
-        pool = state.pools.get(name)
-        refusal = "no such pool" if pool is None else _for_sale(state, step, pool, spec)[1]
-        if refusal:
-            told.append(f"{name}: {refusal}")
-    return told
-
-
-def _for_sale(
-    state: State, step: Step, pool: PoolState, spec: ModelSpec
-) -> tuple[tuple[Offering, ...], str]:
-    """The pool's offerings that fit, cheapest first, or why nothing can be bought there."""
-    if state.down:
-        return (), "everything is being given back"
-    if pool.foreign:
-        return (), f"machines there belong to another ledger ({pool.foreign})"
-    if pool.listed_at is None or pool.offerings is None:
-        return (), pool.last_error or "its machines are not listed yet"
-    if not step.due(pool.blocked_until):
-        return (), pool.blocked
-    paid = sum(1 for n in state.fleet.nodes(NODE_PAID) if n.pool == pool.spec.name)
-    if paid + len(pool.orphans) >= pool.spec.max_nodes:
-        return (), f"max_nodes {pool.spec.max_nodes} reached"
-    wanted = [o for o in pool.offerings if _fits(o, pool, spec)]
-    if not wanted:
-        return (), f"no offering with {spec.gpus_per_replica} GPUs on one machine that fits"
-    fresh = [o for o in wanted if o.available and step.due(pool.aside.get(o.id, (0.0, 0))[0])]
-    if not fresh:
-        return (), "sold out" + (f" ({pool.last_error})" if pool.last_error else "")
-    return tuple(sorted(fresh, key=lambda o: (o.price_micros, o.id))), ""
-
-
-def _fits(offering: Offering, pool: PoolState, spec: ModelSpec) -> bool:
-    for kinds in (pool.spec.accelerators, spec.accelerators):
-        if kinds and offering.gpu_kind not in kinds:
-            return False
-    return offering.gpu_count >= spec.gpus_per_replica
+def _scattered(ready: dict[str, int], spec: ModelSpec) -> str:
+    """Enough GPUs are free, but not on one node: said, since it looks like room."""
+    free = sorted(ready.values(), reverse=True)
+    if spec.gpus_per_replica < 2 or not free or sum(free) < spec.gpus_per_replica:
+        return ""
+    shown = " + ".join(map(str, free[:8]))
+    return f"; free are {shown} GPUs, {spec.gpus_per_replica} are needed on one node"
 
 
 def return_idle(state: State, step: Step) -> None:
     """Gives back READY nodes on which nothing has run for the pool's `idle_timeout`."""
     for node in state.fleet.nodes({NodePhase.READY}):
-        if state.fleet.replicas(LIVE, node_id=node.id):
+        if not state.fleet.is_empty(node.id):
             if node.idle_since is not None:
                 state.fleet.put_node(replace(node, idle_since=None))
             continue

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from elasticd.core.memory_settings import MemorySettings
+from elasticd.core.model_shape import ModelShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,14 @@ class ModelSpec:
     """One served model. `spec_hash` names one exact version of it.
 
     `start_timeout` bounds the time from the order to READY, `stall_timeout` the time in which
-    requests run and no token appears, `drain_timeout` what a drained replica may still finish;
-    all in seconds.
+    requests run and no token appears, `drain_timeout` what a drained replica may still finish,
+    `fetch_timeout` the time its weights may take to a node; all in seconds.
+
+    `gpus_per_replica` 0: as few as hold the model on the offering at hand, by `shape` and `memory`.
+    `weights` names what must lie on a node before the engine starts (`hf:REPO@COMMIT`; empty:
+    nothing to fetch). `unresolved` says why the source is not known exactly yet: nothing is
+    started or bought before it is. After `start_attempts` failed starts in a row the model counts
+    as failed.
     """
 
     name: str
@@ -59,16 +68,24 @@ class ModelSpec:
     start_timeout: float = 1200.0
     stall_timeout: float = 120.0
     drain_timeout: float = 60.0
+    fetch_timeout: float = 3600.0
+    weights: str = ""
+    unresolved: str = ""
+    start_attempts: int = 5
+    shape: ModelShape | None = None
+    memory: MemorySettings = field(default_factory=MemorySettings)
 
 
 @dataclass(frozen=True, slots=True)
 class NodePool:
     """Where machines may come from, with its limits. All times in seconds.
 
-    `boot_timeout`: launch to joined in Ray. `idle_timeout`: a node without replicas goes back
-    after it. `visibility_grace`: how long a fresh instance may be missing from the provider's
-    list. `loss_grace`: how long a running node may be missing from Ray, with no instance seen
-    gone, before it is given up.
+    `max_nodes` 0: nothing is bought and what is there is drained.
+    `boot_timeout`: launch to joined in Ray. `gpu_timeout`: how long a machine that is up may show
+    too few GPUs. `max_loads`: engines that may load at once on one node. `idle_timeout`: a node
+    without replicas goes back after it. `visibility_grace`: how long a fresh instance may be
+    missing from the provider's list. `loss_grace`: how long a running node may be missing from
+    Ray, with no instance seen gone, before it is given up.
     """
 
     name: str
@@ -76,6 +93,8 @@ class NodePool:
     max_nodes: int
     accelerators: tuple[str, ...] = ()
     boot_timeout: float = 900.0
+    gpu_timeout: float = 300.0
+    max_loads: int = 2
     idle_timeout: float = 120.0
     visibility_grace: float = 60.0
     guard_age: float = 30.0

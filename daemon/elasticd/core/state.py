@@ -60,33 +60,62 @@ class PoolState:
     orphans: dict[str, tuple[float, float | None]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """An operator keeps a model at `replicas` until a time (`None`: until released)."""
+
+    replicas: int
+    until: float | None
+    by: str
+
+
 @dataclass(slots=True)
 class ModelState:
     """What is known of one model. `failures` in a row to start; no new start before `retry_at`.
 
-    `unplaced`: a replica found neither room nor anything to rent; `blocked` says why.
+    `unplaced`: a replica found neither room nor anything to rent; `blocked` says why. `no_room`:
+    and it is known that there is nothing to rent, at least for now. `last_tail`:
+    the last lines of the engine that failed last.
     """
 
     spec: ModelSpec
     demand: Demand
     target: ReplicaTarget | None = None
+    hold: Hold | None = None
     failures: int = 0
     retry_at: float = 0.0
     last_cause: str = ""
+    last_tail: tuple[str, ...] = ()
     unplaced: bool = False
+    no_room: bool = False
     blocked: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether so many starts failed in a row that nothing more is tried or bought for it."""
+        return self.failures >= self.spec.start_attempts
+
+    def give_another_chance(self) -> None:
+        """Forgets the failures."""
+        self.failures, self.retry_at, self.last_cause, self.last_tail = 0, 0.0, "", ()
 
 
 @dataclass(slots=True)
 class State:
-    """The core's memory. Only `decide.Core.step` and what it calls write to it."""
+    """The core's memory. Only `decide.Core.step` and what it calls write to it.
+
+    `saved_models`: what an earlier life knew of each model. `usual`: how long a boot, a fetch or a
+    start usually takes, in seconds. `seen`: when each node and replica was last reported.
+    """
 
     ledger_id: str
     fleet: Fleet
     cluster: str = ""
     models: dict[str, ModelState] = field(default_factory=dict)
     pools: dict[str, PoolState] = field(default_factory=dict)
-    targets: dict[str, int] = field(default_factory=dict)
+    saved_models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    usual: dict[str, float] = field(default_factory=dict)
+    seen: dict[str, float] = field(default_factory=dict)
     loads: dict[str, int] = field(default_factory=dict)
     loads_at: float | None = None
     strays: dict[str, float] = field(default_factory=dict)
@@ -110,6 +139,16 @@ class State:
             f"{replica.model}: {replica.phase.value} → {phase.value}: {why}",
         )
         return self.fleet.move_replica(replica, phase, step.now, **more)
+
+    def last_target(self, model: str) -> int | None:
+        """The target that an earlier life had set, `None` if there is none."""
+        saved = self.saved_models.get(model)
+        return None if saved is None else int(saved["target"])
+
+    def took(self, what: str, seconds: float) -> None:
+        """One more measurement of a duration; the latest ones count most."""
+        before = self.usual.get(what)
+        self.usual[what] = seconds if before is None else before + 0.3 * (seconds - before)
 
 
 def growing_pause(failures: int, first: float, longest: float) -> float:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from elasticd.core.fleet import Node, Replica
-from elasticd.core.lifecycle import NodePhase, ReplicaPhase
-from elasticd.core.state import ModelState, PoolState, State
+from elasticd.core.lifecycle import LIVE, NODE_COMING, NodePhase, ReplicaPhase
+from elasticd.core.state import Hold, ModelState, PoolState, State
 
-SHOWN_AFTER_END = 600.0
-"""Seconds for which ended nodes and replicas stay in the list, with their reason."""
+STUCK_AFTER = 120.0
+"""Seconds after which a machine that is ending is worth naming."""
 
 
 def status(state: State, now: float) -> dict[str, Any]:
@@ -20,17 +20,9 @@ def status(state: State, now: float) -> dict[str, Any]:
         "cluster": state.cluster,
         "ledger_id": state.ledger_id,
         "models": [_model(state, m, now) for m in state.models.values()],
-        "nodes": [
-            _node(n, used.get(n.id, 0), now)
-            for n in state.fleet.nodes()
-            if n.phase is not NodePhase.GONE or now - n.since < SHOWN_AFTER_END
-        ],
-        "replicas": [
-            _replica(r)
-            for r in state.fleet.replicas()
-            if r.phase is not ReplicaPhase.STOPPED or now - r.since < SHOWN_AFTER_END
-        ],
-        "pools": [_pool(p, now) for p in state.pools.values()],
+        "nodes": [_node(state, n, used.get(n.id, 0), now) for n in state.fleet.nodes()],
+        "replicas": [_replica(state, r, now) for r in state.fleet.replicas()],
+        "pools": [_pool(state, p, now) for p in state.pools.values()],
         "down": bool(state.down),
         "cluster_seen_age": _age(state.cluster_seen_at, now),
         "cluster_complete": state.cluster_complete,
@@ -43,7 +35,8 @@ def _age(at: float | None, now: float) -> float | None:
 
 
 def _model(state: State, model: ModelState, now: float) -> dict[str, Any]:
-    phases = [r.phase for r in state.fleet.replicas(model=model.spec.name)]
+    replicas = state.fleet.replicas(LIVE, model=model.spec.name)
+    phases = [r.phase for r in replicas]
     known = model.demand.known(now)
     return {
         "name": model.spec.name,
@@ -59,10 +52,23 @@ def _model(state: State, model: ModelState, now: float) -> dict[str, Any]:
         "blocked": model.blocked,
         "failures": model.failures,
         "last_cause": model.last_cause,
+        "last_tail": list(model.last_tail),
+        "failed": model.failed,
+        "unresolved": model.spec.unresolved,
+        "spec_hash": model.spec.spec_hash,
+        "outdated": sum(r.spec_hash != model.spec.spec_hash for r in replicas),
+        "hold": _hold(model.hold, now),
     }
 
 
-def _node(node: Node, used: int, now: float) -> dict[str, Any]:
+def _hold(hold: Hold | None, now: float) -> dict[str, Any] | None:
+    if hold is None:
+        return None
+    left = None if hold.until is None else max(0.0, hold.until - now)
+    return {"replicas": hold.replicas, "seconds_left": left, "by": hold.by}
+
+
+def _node(state: State, node: Node, used: int, now: float) -> dict[str, Any]:
     offering = node.offering or (node.offerings[0] if node.offerings else None)
     return {
         "id": node.id,
@@ -70,6 +76,12 @@ def _node(node: Node, used: int, now: float) -> dict[str, Any]:
         "phase": node.phase.value,
         "since": node.since,
         "age": now - node.created,
+        "phase_age": now - node.since,
+        "ended_age": now - node.since if node.phase is NodePhase.GONE else None,
+        "last_seen_age": _age(state.seen.get(node.id), now),
+        "usual": _usual_boot(state, node),
+        "held": list(node.held),
+        "weights": list(node.weights),
         "gpus": node.expected_gpus,
         "gpus_used": used,
         "gpu_kind": offering.gpu_kind if offering is not None else "",
@@ -92,7 +104,7 @@ def _node(node: Node, used: int, now: float) -> dict[str, Any]:
     }
 
 
-def _replica(replica: Replica) -> dict[str, Any]:
+def _replica(state: State, replica: Replica, now: float) -> dict[str, Any]:
     return {
         "id": replica.id,
         "incarnation": replica.incarnation,
@@ -100,6 +112,12 @@ def _replica(replica: Replica) -> dict[str, Any]:
         "node_id": replica.node_id,
         "phase": replica.phase.value,
         "since": replica.since,
+        "age": now - replica.created,
+        "phase_age": now - (replica.loading_since or replica.since),
+        "ended_age": now - replica.since if replica.phase is ReplicaPhase.STOPPED else None,
+        "last_seen_age": _age(state.seen.get(replica.id), now),
+        "usual": _usual_start(state, replica),
+        "spec_hash": replica.spec_hash,
         "load_phase": replica.load_phase,
         "url": replica.url,
         "gpus": replica.gpus,
@@ -108,7 +126,30 @@ def _replica(replica: Replica) -> dict[str, Any]:
     }
 
 
-def _pool(pool: PoolState, now: float) -> dict[str, Any]:
+def _usual_boot(state: State, node: Node) -> float | None:
+    """Seconds from the order to READY, as measured on machines of this type."""
+    offering = node.offering or (node.offerings[0] if node.offerings else None)
+    if node.phase not in NODE_COMING or offering is None:
+        return None
+    return state.usual.get(f"boot:{node.pool}/{offering.machine_type}")
+
+
+def _usual_start(state: State, replica: Replica) -> float | None:
+    if replica.phase is not ReplicaPhase.STARTING:
+        return None
+    return state.usual.get(f"{'fetch' if replica.fetching else 'start'}:{replica.model}")
+
+
+def _stuck(state: State, pool: PoolState, now: float) -> list[str]:
+    """Machines that do not end although they were told to: each still counts and may still cost."""
+    return [
+        f"{n.id} has been ending for {now - n.since:.0f} s" + (f" ({n.trouble})" * bool(n.trouble))
+        for n in state.fleet.nodes({NodePhase.TERMINATING})
+        if n.pool == pool.spec.name and now - n.since >= STUCK_AFTER
+    ]
+
+
+def _pool(state: State, pool: PoolState, now: float) -> dict[str, Any]:
     return {
         "name": pool.spec.name,
         "provider": pool.spec.provider,
@@ -118,4 +159,5 @@ def _pool(pool: PoolState, now: float) -> dict[str, Any]:
         "blocked": pool.blocked if now < pool.blocked_until else "",
         "foreign": pool.foreign,
         "orphans": sorted(pool.orphans),
+        "stuck": _stuck(state, pool, now),
     }

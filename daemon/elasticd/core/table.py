@@ -8,37 +8,66 @@ from elasticd.core.state import ModelState, State
 from elasticd.routing_table import Endpoint, ModelRoute, Tier
 
 
-def routes(state: State) -> tuple[ModelRoute, ...]:
-    """One route a model, in the order of the configuration; keys are left empty."""
-    return tuple(_route(state, model) for model in state.models.values())
+class Routes:
+    """Makes the routes of a state. Endpoints that have not changed are the same objects again, so
+    that a table of thousands costs little to make and to compare."""
 
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Replica, Tier, int, Endpoint]] = {}
 
-def _route(state: State, model: ModelState) -> ModelRoute:
-    replicas = state.fleet.replicas({ReplicaPhase.READY, ReplicaPhase.DRAINING}, model.spec.name)
-    served = any(r.phase is ReplicaPhase.READY and r.broken_at is None for r in replicas)
-    return ModelRoute(
-        model=model.spec.name,
-        endpoints=tuple(_endpoint(r, model, served) for r in replicas if r.url),
+    def of(self, state: State) -> tuple[ModelRoute, ...]:
+        """One route a model, in the order of the configuration; keys are left empty."""
+        earlier, self._made = self._made, {}
+        return tuple(self._route(state, model, earlier) for model in state.models.values())
+
+    def _route(
+        self,
+        state: State,
+        model: ModelState,
+        earlier: dict[str, tuple[Replica, Tier, int, Endpoint]],
+    ) -> ModelRoute:
+        replicas = state.fleet.replicas(_ROUTED, model.spec.name)
+        served = any(r.phase is ReplicaPhase.READY and r.broken_at is None for r in replicas)
+        slots = model.spec.scaling.max_ongoing_requests
+        endpoints = []
+        for replica in replicas:
+            if not replica.url:
+                continue
+            tier = _tier(replica, served)
+            made = earlier.get(replica.id)
+            if made is None or made[0] is not replica or made[1:3] != (tier, slots):
+                made = (replica, tier, slots, _endpoint(replica, tier, slots))
+            self._made[replica.id] = made
+            endpoints.append(made[3])
         # Nothing is coming: whoever asks is told so at once.
-        max_wait=0.0 if state.down else model.spec.max_wait,
-        queue_limit=model.spec.queue_limit,
-        state="" if served else _waiting_for(state, model),
-    )
+        hopeless = bool(state.down) or (model.failed and not endpoints)
+        return ModelRoute(
+            model=model.spec.name,
+            endpoints=tuple(endpoints),
+            max_wait=0.0 if hopeless else model.spec.max_wait,
+            queue_limit=model.spec.queue_limit,
+            state="" if served else _waiting_for(state, model),
+        )
 
 
-def _endpoint(replica: Replica, model: ModelState, served: bool) -> Endpoint:
+_ROUTED = frozenset({ReplicaPhase.READY, ReplicaPhase.DRAINING})
+
+
+def _tier(replica: Replica, served: bool) -> Tier:
     if replica.phase is ReplicaPhase.READY and replica.broken_at is None:
-        tier = Tier.OPEN
-    elif replica.phase is ReplicaPhase.DRAINING and replica.order != "stop" and not served:
-        tier = Tier.LAST_RESORT
-    else:
-        tier = Tier.CLOSED
+        return Tier.OPEN
+    if replica.phase is ReplicaPhase.DRAINING and replica.order != "stop" and not served:
+        return Tier.LAST_RESORT
+    return Tier.CLOSED
+
+
+def _endpoint(replica: Replica, tier: Tier, slots: int) -> Endpoint:
     return Endpoint(
         replica_id=replica.id,
         incarnation=replica.incarnation,
         url=replica.url,
         key="",
-        slots=model.spec.scaling.max_ongoing_requests,
+        slots=slots,
         tier=tier,
         node_id=replica.node_id,
         spec_hash=replica.spec_hash,
@@ -48,6 +77,10 @@ def _endpoint(replica: Replica, model: ModelState, served: bool) -> Endpoint:
 def _waiting_for(state: State, model: ModelState) -> str:
     if state.down:
         return f"everything is being given back ({state.down})"
+    if model.failed:
+        return (
+            f"failed: {model.failures} starts in a row did not get ready, last: {model.last_cause}"
+        )
     if model.blocked:
         return model.blocked
     counted = state.fleet.replicas(COUNTED, model.spec.name)

@@ -1,22 +1,25 @@
-"""A client's request, read once and checked: everything the gateway needs to route it."""
+"""A client's request, checked once: everything the gateway needs to route it."""
 
 from __future__ import annotations
 
 import json
 import re
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from email.message import Message
 
 from aiohttp import web
+from multidict import CIMultiDictProxy
 
-from elasticd.gateway.openai import ApiError, bad_request, too_large
-from elasticd.traffic.admission import DEFAULT_PRIORITY
+from elasticd.gateway.errors import ApiError, bad_request, no_route, wrong_method
+from elasticd.traffic.tickets import DEFAULT_PRIORITY
 
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_POSTED = frozenset(
+    f"/v1/{name}" for name in ("chat/completions", "completions", "embeddings", "responses")
+)
 _FIELD_NAME = re.compile(rb'\bname="?([^";\r\n]*)"?')
 
 
@@ -32,7 +35,7 @@ class Call:
     engine_id: str
     method: str
     target: str
-    headers: Mapping[str, str]
+    headers: CIMultiDictProxy[str]
     body: bytes
     model: str
     streamed: bool
@@ -40,22 +43,23 @@ class Call:
     timeout: float | None
 
 
-def request_id_of(request: web.Request) -> str:
+def request_id_of(request: web.BaseRequest) -> str:
     """The client's own id if it is a sane one, else a new one."""
     given = request.headers.get("X-Request-Id", "")
-    return given if _GIVEN_ID.fullmatch(given) else f"req-{secrets.token_hex(12)}"
+    return given if _GIVEN_ID.fullmatch(given) else new_request_id()
 
 
-async def read_call(request: web.Request, request_id: str) -> Call:
-    """Reads the whole body. Raises `ApiError` for what cannot be routed."""
-    priority = _priority(request.headers.get("X-Priority"))
+def new_request_id() -> str:
+    """An id for what came without one."""
+    return f"req-{secrets.token_hex(12)}"
+
+
+def call_of(request: web.BaseRequest, body: bytes, request_id: str, max_priority: int) -> Call:
+    """The call that a request with this body amounts to. Raises `ApiError` for what is none."""
+    priority = min(_priority(request.headers.get("X-Priority")), max_priority)
     timeout = _timeout(request.headers.get("X-Request-Timeout"))
-    try:
-        body = await request.read()
-    except web.HTTPRequestEntityTooLarge as large:
-        raise too_large(request.client_max_size) from large
-    except web.RequestPayloadError as bad:
-        raise bad_request(f"The request body cannot be read: {bad}") from bad
+    if not body and request.method not in ("POST", "PUT", "PATCH"):
+        raise _nowhere(request)
     if request.content_type == "multipart/form-data":
         model, streamed = _read_form(body, request.headers["Content-Type"])
     else:
@@ -73,6 +77,13 @@ async def read_call(request: web.Request, request_id: str) -> Call:
         priority=priority,
         timeout=timeout,
     )
+
+
+def _nowhere(request: web.BaseRequest) -> ApiError:
+    path = request.rel_url.raw_path
+    if path in _POSTED:
+        return wrong_method(request.method, path, "POST")
+    return no_route(request.method, path)
 
 
 def _read_json(body: bytes) -> tuple[str, bool]:
@@ -116,7 +127,7 @@ def _priority(text: str | None) -> int:
         return DEFAULT_PRIORITY
     if len(text) == 1 and text in "0123456789":
         return int(text)
-    raise bad_request(f"X-Priority is a digit from 0 to 9, not {text!r}")
+    raise bad_request(f"X-Priority is a digit from 0 to 9, not {text[:50]!r}")
 
 
 def _timeout(text: str | None) -> float | None:
@@ -124,5 +135,7 @@ def _timeout(text: str | None) -> float | None:
         return None
     found = _SECONDS.fullmatch(text.strip())
     if found is None or float(found[1]) == 0:
-        raise bad_request(f'X-Request-Timeout is a duration such as "90" or "90s", not {text!r}')
+        raise bad_request(
+            f'X-Request-Timeout is a duration such as "90" or "90s", not {text[:50]!r}'
+        )
     return float(found[1]) * _UNITS[found[2] or "s"]

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from elasticd.gateway.openai import turned_away
+from elasticd.gateway.errors import turned_away
 from elasticd.routing_table import RoutingTable
-from elasticd.traffic.admission import Admission, Ask, Granted, Lease, Outcome, Ticket
+from elasticd.traffic.admission import Admission
+from elasticd.traffic.tickets import Ask, Granted, Lease, Outcome, Rejected, Ticket
 
 
 class Claim:
@@ -55,10 +56,12 @@ class Desk:
         self._timer: asyncio.TimerHandle | None = None
 
     def claim(self, ask: Ask) -> Claim:
-        """A new request's place in the queue."""
+        """A new request's place in the queue. The scaler hears at once of the first one, and of
+        each for which there is no replica; never of one that may not wait."""
         was_idle = self._admission.idle
         ticket, outcomes = self._admission.submit(ask, self._now())
-        if was_idle or not self._admission.has_replica(ask.model, self._now()):
+        refused = any(isinstance(o, Rejected) and o.ticket is ticket for o in outcomes)
+        if not refused and (was_idle or not self._admission.has_replica(ask.model, self._now())):
             self._poke()
         return self._claim(ticket, outcomes)
 
@@ -82,6 +85,14 @@ class Desk:
     def replica_answered(self, lease: Lease) -> None:
         """The replica works."""
         self._admission.answered(lease.endpoint)
+
+    def has_another(self, lease: Lease) -> bool:
+        """Whether there is a replica, full or not, that this request has not tried yet."""
+        return self._admission.has_another(lease, self._now())
+
+    def is_open(self, lease: Lease) -> bool:
+        """Whether the table still sends requests to the lease's replica."""
+        return self._admission.is_open(lease.endpoint)
 
     def close(self) -> None:
         """Stops the timer."""

@@ -1,52 +1,51 @@
 """One request from its arrival to its last byte: ticket → lease → relay, and again if need be.
 
-Until the first byte of the answer is with the client a lost or refusing replica is replaced
-invisibly. After it, a stream ends with one error event; `_broken_stream` is the seam where a
-continuation on another replica will take over. What an engine answers to a request (any status
-but 503) goes to the client unchanged and says nothing against the replica.
+Until the first byte of the answer is with the client a replica that fails is replaced invisibly,
+by the rules of `Replay`. After it, a stream ends with one error event; `_broken_stream` is the
+seam where a continuation on another replica will take over. What an engine answers to a request
+goes to the client unchanged, and a 4xx says nothing against the replica.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
+from elasticd.gateway import errors
 from elasticd.gateway.call import Call
 from elasticd.gateway.config import GatewayConfig
 from elasticd.gateway.desk import Desk
-from elasticd.gateway.openai import ApiError, replica_lost, replica_silent, timed_out
-from elasticd.gateway.relay import (
-    Exchange,
-    Head,
-    Relay,
+from elasticd.gateway.errors import ApiError
+from elasticd.gateway.failures import (
+    EngineFault,
+    Opening,
+    OutOfResources,
     ReplicaBusy,
     ReplicaFailed,
     ReplicaLost,
+    ReplicaRefused,
     ReplicaSilent,
+    failure_told,
 )
+from elasticd.gateway.relay import Exchange, Relay
+from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.sse import EventFramer
-from elasticd.traffic.admission import Ask, Lease
+from elasticd.gateway.stall import Stalled, Stalls
+from elasticd.traffic.tickets import Ask, Lease
 
 _log = structlog.get_logger("elasticd.gateway")
+
+_FAULTS = frozenset((500, 502, 504))
+"""Statuses by which an engine says that it failed; the request may or may not be to blame."""
 
 
 class BrokenReplicas(Protocol):
     """Who wants to know of broken connections."""
 
     def broken(self, replica_id: str, incarnation: int, message: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Opening:
-    """The start of an answer: what can be sent at once, and whether that is all of it."""
-
-    head: Head
-    data: bytes
-    complete: bool
 
 
 class Dispatcher:
@@ -59,72 +58,124 @@ class Dispatcher:
         self._desk = desk
         self._relay = relay
         self._reports = reports
+        self._stalls = Stalls()
 
-    async def answer(self, call: Call, reply: Reply) -> None:
+    def close(self) -> None:
+        """Stops looking for silent replicas."""
+        self._stalls.close()
+
+    def reconfigure(self, config: GatewayConfig) -> None:
+        """Other limits for requests from now on."""
+        self._config = config
+
+    async def answer(self, call: Call, key: str, reply: Reply) -> None:
         """Gives the client its complete answer, or raises `ApiError` for the server to tell."""
         try:
-            async with asyncio.timeout(call.timeout) as limit:
-                await self._answer(call, reply)
-        except TimeoutError as late:
-            if not limit.expired() or call.timeout is None:
-                raise
-            raise timed_out(call.timeout) from late
+            if call.timeout is None:
+                await self._answer(call, key, reply)
+            else:
+                await self._answer_within(call.timeout, call, key, reply)
+        except OutOfResources as ours:
+            _log.error("out of resources", request_id=call.request_id, error=str(ours))
+            raise errors.overloaded() from ours
 
-    async def _answer(self, call: Call, reply: Reply) -> None:
-        claim = self._desk.claim(Ask(call.model, call.priority))
-        losses = 0
+    async def _answer_within(self, seconds: float, call: Call, key: str, reply: Reply) -> None:
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                await self._answer(call, key, reply)
+        except TimeoutError as late:
+            if not limit.expired():
+                raise
+            raise errors.timed_out(seconds) from late
+
+    async def _answer(self, call: Call, key: str, reply: Reply) -> None:
+        replay = Replay(call.model, self._config.max_losses)
+        try:
+            await self._try_replicas(call, key, reply, replay)
+        except ApiError:
+            if replay.fault is None or reply.bytes_sent:
+                raise
+            await _give(reply, replay.fault.opening)
+
+    async def _try_replicas(self, call: Call, key: str, reply: Reply, replay: Replay) -> None:
+        claim = self._desk.claim(Ask(call.model, call.priority, key))
         while True:
             async with claim:
                 waiting = claim.lease()
                 lease = await (reply.patiently(waiting) if call.streamed else waiting)
-                failure = await self._attempt(lease, call, reply)
+                failure = await self._attempt(lease, call, reply, replay)
             if failure is None:
                 return
-            lost = isinstance(failure, ReplicaLost)
-            losses += lost
             _log.warning(
                 "replica failed before the first byte",
                 request_id=call.request_id,
                 replica=lease.endpoint.replica_id,
                 error=str(failure),
             )
-            if losses >= self._config.max_losses:
-                raise replica_lost(call.model)
-            claim = self._desk.claim_again(lease, lost=lost)
+            replay.failed(lease, failure)
+            claim = self._desk.claim_again(lease, lost=not isinstance(failure, ReplicaRefused))
 
-    async def _attempt(self, lease: Lease, call: Call, reply: Reply) -> ReplicaFailed | None:
+    async def _attempt(
+        self, lease: Lease, call: Call, reply: Reply, replay: Replay
+    ) -> ReplicaFailed | None:
         """One replica's try; returns the failure if nothing of an answer has been sent."""
         async with self._relay.exchange(lease.endpoint, call) as exchange:
             try:
-                start = self._open(exchange)
+                start = self._open(exchange, call.streamed)
                 opening = await (reply.patiently(start) if call.streamed else start)
+                if opening.head.status in _FAULTS:
+                    self._check_fault(lease, opening, replay)
             except ReplicaFailed as failure:
                 self._note(lease, failure)
+                if isinstance(failure, ReplicaLost) and not failure.gone:
+                    failure.gone = await self._is_gone(lease)
                 return failure
-            self._desk.replica_answered(lease)
+            if opening.head.status not in _FAULTS:
+                self._desk.replica_answered(lease)
+                if replay.suspect is not None:
+                    self._desk.replica_failed(replay.suspect)
             opening.head.headers["X-Elasticd-Replica"] = lease.endpoint.replica_id
             if opening.complete:
-                await reply.whole(opening.head.status, opening.head.headers, opening.data)
+                await _give(reply, opening)
             else:
                 await self._stream(lease, call, exchange, opening, reply)
         return None
 
-    async def _open(self, exchange: Exchange) -> _Opening:
+    def _check_fault(self, lease: Lease, opening: Opening, replay: Replay) -> None:
+        """Raises `EngineFault` if another replica should try, and the answer can be kept."""
+        if opening.complete and replay.may_retry_faults and self._desk.has_another(lease):
+            raise EngineFault(opening)
+
+    async def _open(self, exchange: Exchange, streamed: bool) -> Opening:
         """Up to the first whole event of a stream, or the end of any other answer."""
+        try:
+            with self._stalls.first_byte_within(self._config.first_byte_timeout, exchange.pulse):
+                opening = await self._read_opening(exchange, streamed)
+        except Stalled as stalled:
+            raise ReplicaSilent(stalled.seconds) from stalled
+        failure = failure_told(opening.head.status, opening.data)
+        if failure is not None:
+            raise failure
+        return opening
+
+    async def _read_opening(self, exchange: Exchange, streamed: bool) -> Opening:
         head = await exchange.open()
         if head.status == 503:
             raise ReplicaBusy("status 503")
+        # A client that asked for a stream wants bytes as they come, also if they are no events.
+        flowing = streamed and head.status < 300 and not head.json and not head.events
+        most = 0 if flowing else self._config.answer_buffer
         held = bytearray()
         while data := await exchange.read():
             held += data
             if head.events and (b"\n\n" in held or b"\r\n\r\n" in held):
-                return _Opening(head, bytes(held), complete=False)
-            if len(held) > self._config.answer_buffer:
-                return _Opening(head, bytes(held), complete=False)
-        return _Opening(head, bytes(held), complete=True)
+                return Opening(head, bytes(held), complete=False)
+            if len(held) > most:
+                return Opening(head, bytes(held), complete=False)
+        return Opening(head, bytes(held), complete=True)
 
     async def _stream(
-        self, lease: Lease, call: Call, exchange: Exchange, opening: _Opening, reply: Reply
+        self, lease: Lease, call: Call, exchange: Exchange, opening: Opening, reply: Reply
     ) -> None:
         """Passes on the rest as it comes, in whole events where it is events."""
         events = opening.head.events
@@ -140,13 +191,13 @@ class Dispatcher:
                 data = await exchange.read()
         except ReplicaFailed as failure:
             self._note(lease, failure)
-            await self._broken_stream(lease, call, failure)
+            self._broken_stream(lease, call, failure)
         rest = framer.flush()
         if rest:
             await reply.write(rest)
         await reply.end()
 
-    async def _broken_stream(self, lease: Lease, call: Call, failure: ReplicaFailed) -> None:
+    def _broken_stream(self, lease: Lease, call: Call, failure: ReplicaFailed) -> None:
         """The replica is gone in mid-stream: the client is told, never left to guess."""
         _log.warning(
             "stream broken",
@@ -154,19 +205,23 @@ class Dispatcher:
             replica=lease.endpoint.replica_id,
             error=str(failure),
         )
-        raise self._stream_error(call, failure) from failure
-
-    def _stream_error(self, call: Call, failure: ReplicaFailed) -> ApiError:
         if isinstance(failure, ReplicaSilent):
-            return replica_silent(call.model, self._config.idle_timeout)
-        return replica_lost(call.model)
+            raise errors.replica_silent(call.model, failure.seconds) from failure
+        raise errors.replica_lost(call.model) from failure
 
     def _note(self, lease: Lease, failure: ReplicaFailed) -> None:
-        """Sets the replica aside, unless one stream only was silent; reports a broken one."""
-        if isinstance(failure, ReplicaSilent):
+        """Sets the replica aside and reports it, unless the request alone may be to blame."""
+        if isinstance(failure, ReplicaSilent | EngineFault):
             return
         self._desk.replica_failed(lease)
-        if isinstance(failure, ReplicaBusy):
-            return
-        endpoint = lease.endpoint
-        self._reports.broken(endpoint.replica_id, endpoint.incarnation, str(failure))
+        if not isinstance(failure, ReplicaBusy):
+            endpoint = lease.endpoint
+            self._reports.broken(endpoint.replica_id, endpoint.incarnation, str(failure))
+
+    async def _is_gone(self, lease: Lease) -> bool:
+        """Whether a connection broke because its replica goes, and not because of its request."""
+        return not self._desk.is_open(lease) or not await self._relay.lives(lease.endpoint)
+
+
+async def _give(reply: Reply, opening: Opening) -> None:
+    await reply.whole(opening.head.status, opening.head.headers, opening.data)

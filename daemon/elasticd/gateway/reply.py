@@ -15,7 +15,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from elasticd.gateway import sse
-from elasticd.gateway.openai import ApiError
+from elasticd.gateway.errors import ApiError
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Reply:
     """What one client gets. `patience`: seconds a stream waits before each SSE comment."""
 
-    def __init__(self, request: web.Request, request_id: str, patience: float) -> None:
+    def __init__(self, request: web.BaseRequest, request_id: str, patience: float) -> None:
         self._request = request
         self._request_id = request_id
         self._patience = patience
@@ -91,7 +91,7 @@ class Reply:
         A begun answer that is no event stream is cut off hard: a clean end would be a lie.
         """
         if not self.begun:
-            head = self._head(CIMultiDict(error.headers()))
+            head = self._head(CIMultiDict(error.headers))
             self._response = web.Response(status=error.status, headers=head, body=error.body())
         elif self._events:
             await self.response.write(sse.event(error.body()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import threading
@@ -74,13 +75,16 @@ def join(agent_url: str, node_id: str, token: str, own_nonce: str) -> Joined:
 class Reporter:
     """Tells the agent the boot phase and the log tail, from a thread of its own.
 
-    An absent agent costs nothing but the report; the next one has everything again.
+    An absent agent costs nothing but the report; the next one has everything again. What was said
+    last is kept in `memory`, so that a watcher that was killed and started again still tells how
+    its earlier life ended.
     """
 
-    def __init__(self, agent_url: str, node_id: str, token: str) -> None:
+    def __init__(self, agent_url: str, node_id: str, token: str, memory: Path) -> None:
+        self._memory = memory
         self._url = f"{agent_url}/v1/nodes/{node_id}/report"
         self._token = token
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._tail: deque[str] = deque(_earlier_life(memory), maxlen=TAIL_LINES)
         self._boot = ""
         self._news = threading.Event()
         self._ending = False
@@ -88,9 +92,11 @@ class Reporter:
         self._thread.start()
 
     def phase(self, boot: str) -> None:
-        """A new boot phase; sent at once."""
-        self._boot = boot
-        self._news.set()
+        """The boot phase; a new one is sent at once."""
+        if boot != self._boot:
+            self._boot = boot
+            self._remember()
+            self._news.set()
 
     def line(self, text: str) -> None:
         """One more line of the log; sent with the next report."""
@@ -112,6 +118,7 @@ class Reporter:
             self._news.wait(REPORT_EVERY)
             self._news.clear()
             ending = self._ending
+            self._remember()
             try:
                 _post(self._url, {"boot": self._boot, "log_tail": list(self._tail)}, self._token)
             except (AgentAway, JoinRefused) as problem:
@@ -119,12 +126,28 @@ class Reporter:
             if ending:
                 return
 
+    def _remember(self) -> None:
+        """A full disk must not keep the report from the agent."""
+        draft = self._memory.with_name(f".{self._memory.name}")
+        with contextlib.suppress(OSError):
+            draft.write_text("\n".join((self._boot, *list(self._tail))))
+            draft.replace(self._memory)
+
     _told = ""
 
     def _tell_once(self, problem: str) -> None:
         if problem != self._told:
             self._told = problem
             print(f"elasticd node: report not taken: {problem}", flush=True)
+
+
+def _earlier_life(memory: Path) -> list[str]:
+    """The lines of the watcher's earlier life on this machine, and that it ended."""
+    try:
+        boot, *lines = memory.read_text(errors="replace").splitlines()
+    except (OSError, ValueError):
+        return []
+    return [*lines, f"[the watcher was started again; before, it said: {boot}]"]
 
 
 def _post(url: str, body: Mapping[str, Any], token: str = "") -> dict[str, Any]:

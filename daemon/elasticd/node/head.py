@@ -23,6 +23,7 @@ from types import FrameType
 from elasticd.cluster_secret import ClusterSecret
 from elasticd.errors import ElasticdError
 from elasticd.node import process_tree, ray_env
+from elasticd.node.port_holder import port_holder
 
 MARKER = "ELASTICD_HEAD"
 TERM_GRACE = 5.0
@@ -87,7 +88,7 @@ def _live(config: HeadConfig, temp_dir: Path) -> int:
         ray = subprocess.Popen(
             ray_env.head_command(config.port, temp_dir, config.node_ip),
             env={
-                **os.environ,
+                **ray_env.without_rays_own(os.environ),
                 **ray_env.head_env(config.token_file, config.folder / "store"),
                 MARKER: str(config.state_dir),
             },
@@ -104,6 +105,8 @@ def _live(config: HeadConfig, temp_dir: Path) -> int:
         _ignore_stop()
         if ray is not None:
             _ask_to_end(ray)
+        process_tree.end_descendants()
+        ray_env.remove_stand_in(temp_dir, config.folder / "tmp")
         return 0
     finally:
         _ignore_stop()
@@ -162,8 +165,8 @@ def _check_port(port: int) -> None:
             probe.listen(1)
         except OSError as busy:
             raise ElasticdError(
-                f"port {port} is not free ({busy.strerror}); end what listens there, or set "
-                f"another `ray.port`"
+                f"port {port} is not free ({busy.strerror}): {port_holder(port)} has it; set "
+                f"another `ray.port`, or end what listens there"
             ) from busy
 
 

@@ -11,6 +11,8 @@ import socket
 import tempfile
 from pathlib import Path
 
+from elasticd.node.port_holder import port_holder
+
 
 def claim_port(host: str, low: int, high: int) -> tuple[int, int]:
     """A port of `low..high` on which nobody listens, and the descriptor that claims it.
@@ -27,18 +29,36 @@ def claim_port(host: str, low: int, high: int) -> tuple[int, int]:
         if _is_free(host, port):
             return port, claim
         os.close(claim)
-    raise OSError(f"no free port on {host} in {low}..{high}; widen the range of engine ports")
+        forget_claim(port)
+    raise OSError(
+        f"no free port on {host} in {low}..{high} ({low}: {port_holder(low)}); widen the range of "
+        f"engine ports"
+    )
 
 
 def _claim(port: int) -> int | None:
-    path = Path(tempfile.gettempdir()) / f"elasticd-{os.getuid()}-port-{port}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    while True:
+        descriptor = os.open(_path(port), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)  # forgotten between the two calls: the next file counts
+
+
+def forget_claim(port: int) -> None:
+    """Removes the claim's file, if nobody holds the claim any more."""
+    descriptor = _claim(port)
+    if descriptor is not None:
+        _path(port).unlink(missing_ok=True)
         os.close(descriptor)
-        return None
-    return descriptor
+
+
+def _path(port: int) -> Path:
+    return Path(tempfile.gettempdir()) / f"elasticd-{os.getuid()}-port-{port}.lock"
 
 
 def _is_free(host: str, port: int) -> bool:

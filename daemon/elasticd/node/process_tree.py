@@ -78,19 +78,73 @@ def marked(name: str, accept: Callable[[str], bool]) -> list[int]:
     """
     if not _proc_is_ours():
         return []
-    prefix = f"{name}=".encode()
-    found = []
-    for pid in _all_pids():
-        if pid == os.getpid():
-            continue
-        with contextlib.suppress(OSError):
-            for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                if entry.startswith(prefix) and accept(
-                    entry[len(prefix) :].decode(errors="replace")
-                ):
-                    found.append(pid)
-                    break
+    return [
+        pid
+        for pid in _all_pids()
+        if pid != os.getpid() and (value := (environment(pid) or {}).get(name)) and accept(value)
+    ]
+
+
+def environment(pid: int) -> dict[str, str] | None:
+    """The environment a process was started with, as far as it is still there: by renaming itself
+    a process overwrites the beginning. `None` if it is gone or not to be read."""
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    pairs = (entry.decode(errors="replace").partition("=") for entry in entries if b"=" in entry)
+    return {name: value for name, _, value in pairs}
+
+
+def oom_score(pid: int) -> int | None:
+    """How gladly the kernel's memory killer takes it; inherited, and kept by renaming."""
+    try:
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def session(number: int) -> list[int]:
+    """All processes of a session, whoever their parents are now."""
+    if not _proc_is_ours():
+        return []
+    return [
+        pid for pid in _all_pids() if (fields := _stat_fields(pid)) and int(fields[3]) == number
+    ]
+
+
+def parents(pid: int) -> list[int]:
+    """Parent, grandparent, and so on up to the first process."""
+    found: list[int] = []
+    while (fields := _stat_fields(pid)) and (pid := int(fields[1])):
+        found.append(pid)
     return found
+
+
+def holders(file: Path) -> list[int]:
+    """Processes, other than this one, that have `file` open."""
+    wanted = file.stat()
+    return [
+        pid
+        for pid in _all_pids()
+        if pid != os.getpid() and any(_same_file(fd, wanted) for fd in _descriptors(pid))
+    ]
+
+
+def socket_owners(inodes: Iterable[str]) -> list[int]:
+    """Processes that have one of these sockets open."""
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    return [pid for pid in _all_pids() if any(_target(fd) in wanted for fd in _descriptors(pid))]
+
+
+def command(pid: int) -> str:
+    """What a process is, for people: the start of its command line, at most 80 characters."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+        text = (line.strip() or Path(f"/proc/{pid}/comm").read_bytes()).decode(errors="replace")
+    except OSError:
+        return "gone or hidden"
+    return text.strip() if len(text) <= 80 else f"{text[:79]}…"
 
 
 def sweep(name: str, accept: Callable[[str], bool], within: float = 10.0) -> int:
@@ -98,20 +152,32 @@ def sweep(name: str, accept: Callable[[str], bool], within: float = 10.0) -> int
 
     Raises `TimeoutError` if some are still there after `within` seconds.
     """
+    return kill_until_gone(
+        lambda: {pid for pid in marked(name, accept) if start_time(pid) is not None}, within
+    )
+
+
+def kill_until_gone(find: Callable[[], set[int]], within: float) -> int:
+    """Kills what `find` finds until it finds nothing; how many there were.
+
+    Raises `TimeoutError` if some are still there after `within` seconds.
+    """
     seen: set[int] = set()
     deadline = time.monotonic() + within
-    while left := [pid for pid in marked(name, accept) if start_time(pid) is not None]:
+    while left := find():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"processes {left} of an earlier life do not end; end them by hand")
+            raise TimeoutError(
+                f"processes {sorted(left)} of an earlier life do not end; end them by hand"
+            )
         seen.update(left)
-        _kill(left)
+        kill(left)
         time.sleep(_POLL)
     return len(seen)
 
 
 def kill_descendants() -> None:
     """Kills everything below this process once, and reaps nothing."""
-    _kill(descendants(os.getpid()))
+    kill(descendants(os.getpid()))
 
 
 def end_descendants(within: float = 30.0) -> bool:
@@ -149,7 +215,8 @@ def _reap_any() -> bool:
     return True
 
 
-def _kill(pids: Iterable[int]) -> None:
+def kill(pids: Iterable[int]) -> None:
+    """SIGKILL to each; one that is gone already is no error."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -164,6 +231,28 @@ def _proc_is_ours() -> bool:
 
 def _all_pids() -> list[int]:
     return sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+
+
+def _descriptors(pid: int) -> list[Path]:
+    try:
+        return list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return []
+
+
+def _target(descriptor: Path) -> str:
+    try:
+        return str(descriptor.readlink())
+    except OSError:
+        return ""
+
+
+def _same_file(descriptor: Path, wanted: os.stat_result) -> bool:
+    try:
+        found = descriptor.stat()
+    except OSError:
+        return False
+    return (found.st_ino, found.st_dev) == (wanted.st_ino, wanted.st_dev)
 
 
 def _stat_fields(pid: int) -> list[str] | None:

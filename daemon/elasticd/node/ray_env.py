@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -33,6 +34,9 @@ _SHARED: Mapping[str, str] = {
     "RAY_health_check_failure_threshold": "5",
     # Ray would kill our actor, and with it a working engine, for memory that others use.
     "RAY_memory_monitor_refresh_ms": "0",
+    # The kernel would kill our actors first, which say why an engine ended; engines have a score
+    # of their own.
+    "RAY_worker_oom_score_adjustment": "0",
     # Ray would start our actors, and with them the engines, at niceness 15: next to anything else
     # that computes, an engine would then take minutes to load and to answer.
     "RAY_worker_niceness": "0",
@@ -53,6 +57,12 @@ _RAY_WITHOUT_CLIENT_SERVER = (
 def shared_env() -> dict[str, str]:
     """What head, nodes and drivers must agree on; travels to nodes when they join."""
     return dict(_SHARED)
+
+
+def without_rays_own(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without any word for Ray: another cluster's address, store or token in it
+    would make ours join, use or refuse that one."""
+    return {name: value for name, value in environ.items() if not name.startswith("RAY_")}
 
 
 def attached_env(token_file: Path, settings: Mapping[str, str] = _SHARED) -> dict[str, str]:
@@ -128,7 +138,25 @@ def short_temp_dir(wanted: Path) -> Path:
         digest = hashlib.sha256(str(wanted).encode()).hexdigest()[:10]
         folder = Path(tempfile.gettempdir()) / f"elasticd-{os.getuid()}-{digest}"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _check_owner(folder)
+    _forget_old_sessions(folder)
+    return folder
+
+
+def remove_stand_in(folder: Path, wanted: Path) -> None:
+    """After an orderly end: removes what `short_temp_dir(wanted)` made outside of `wanted`."""
+    if folder != wanted.absolute():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_owner(folder: Path) -> None:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise PermissionError(f"{folder}: belongs to another user; remove it or set TMPDIR")
-    return folder
+
+
+def _forget_old_sessions(folder: Path) -> None:
+    """Each start of Ray leaves its logs; those of the last two lives are enough."""
+    sessions = sorted(folder.glob("session_2*"), key=lambda session: session.stat().st_mtime)
+    for session in sessions[:-2]:
+        shutil.rmtree(session, ignore_errors=True)

@@ -1,8 +1,9 @@
 """The node watcher: one machine's `ray start`, from joining to the end.
 
-Standard library only. It joins at the cluster agent with the single-use token, starts Ray,
-reports how far it is, and ends when Ray ends. Everything it started ends with it. It normally
-is, or is a child of, the first process of the machine's own PID namespace.
+Standard library only. It joins at the cluster agent with the single-use token, waits for the
+GPUs the machine is to have, starts Ray, reports how far it is, and ends when Ray ends. Everything
+it started ends with it, and what a killed earlier life left is ended first. It normally is, or is
+a child of, the first process of the machine's own PID namespace.
 """
 
 from __future__ import annotations
@@ -14,28 +15,33 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from elasticd.node import process_tree, ray_env
+from elasticd.node import leftovers, process_tree, ray_env
 from elasticd.node.agent_link import AgentAway, Joined, JoinRefused, Reporter, join, nonce
+from elasticd.node.gpu_count import BadMask, GpuCount, check_mask
+from elasticd.node.ray_start import RayNotStarted, start_ray
 
 NODE_ID_VARIABLE = "ELASTICD_NODE_ID"
-START_TRIES = 3
-START_TIMEOUT = 120.0
+# In the environment of everything below a watcher; the value is its folder.
+MARKER = "ELASTICD_WATCHED"
 TERM_GRACE = 5.0
-_UP = "Ray runtime started"
+_GPU_POLL = 1.0
+_SWEEP_EVERY = 5.0
 _JOIN_DELAYS = (0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this machine was told. `declared_gpus` `None`: Ray counts the real ones."""
+    """What this machine was told.
+
+    `declared_gpus` `None`: Ray counts the real ones. `gpus_late`: seconds after which declared
+    ones appear, to play a late driver. `expected_gpus` `None`: any number will do.
+    """
 
     node_id: str
     agent_url: str
@@ -43,6 +49,8 @@ class Machine:
     folder: Path
     declared_gpus: int | None
     node_ip: str | None = None
+    expected_gpus: int | None = None
+    gpus_late: float = 0.0
 
 
 class _Stop(BaseException):
@@ -83,24 +91,45 @@ def _machine(options: argparse.Namespace, environ: Mapping[str, str]) -> Machine
         raise _Failed("ELASTICD_JOIN_TOKEN is not set; the boot script sets it")
     # Out of reach for everything started below.
     os.environ.pop("ELASTICD_JOIN_TOKEN")
-    declared = environ.get("ELASTICD_DECLARED_GPUS", "")
-    if declared and not declared.isdigit():
-        raise _Failed(f"ELASTICD_DECLARED_GPUS={declared!r} is not a number")
-    folder = Path(environ.get("ELASTICD_NODE_DIR") or Path.home() / ".elasticd-node")
+    declared = _whole_number(environ, "ELASTICD_DECLARED_GPUS")
+    expected = _whole_number(environ, "ELASTICD_EXPECTED_GPUS")
+    try:
+        late = float(environ.get("ELASTICD_DECLARED_GPUS_LATE") or 0.0)
+        check_mask(environ, declared)
+    except (ValueError, BadMask) as bad:
+        raise _Failed(str(bad)) from bad
     return Machine(
         node_id=options.node_id,
         agent_url=options.agent.rstrip("/"),
         join_token=token,
-        folder=folder.absolute(),
-        declared_gpus=int(declared) if declared else None,
+        folder=leftovers.node_folder(environ),
+        declared_gpus=declared,
         node_ip=options.node_ip,
+        expected_gpus=declared if expected is None else expected,
+        gpus_late=late,
     )
+
+
+def _whole_number(environ: Mapping[str, str], name: str) -> int | None:
+    value = environ.get(name, "")
+    if value and not value.isdecimal():
+        raise _Failed(f"{name}={value!r} is not a number")
+    return int(value) if value else None
 
 
 def _live(machine: Machine) -> None:
     """Ends by raising only."""
     try:
         machine.folder.mkdir(parents=True, exist_ok=True)
+        with _only_one(machine.folder):
+            _sweep(machine.folder)
+            _join_and_run(machine)
+    except OSError as problem:
+        raise _Failed(f"{machine.folder}: {problem}; set ELASTICD_NODE_DIR") from problem
+
+
+def _join_and_run(machine: Machine) -> None:
+    try:
         temp_dir = ray_env.short_temp_dir(machine.folder / "ray")
         joined = _join(machine, nonce(machine.folder))
         token_file = machine.folder / "ray.token"
@@ -108,26 +137,43 @@ def _live(machine: Machine) -> None:
     except OSError as problem:
         raise _Failed(f"{machine.folder}: {problem}; set ELASTICD_NODE_DIR") from problem
     environment = {
-        **os.environ,
+        **ray_env.without_rays_own(os.environ),
         **ray_env.attached_env(token_file, joined.ray_env),
         NODE_ID_VARIABLE: machine.node_id,
+        "ELASTICD_NODE_DIR": str(machine.folder),
+        MARKER: str(machine.folder),
     }
     command = ray_env.node_command(
         joined.ray_address, temp_dir, machine.node_id, machine.declared_gpus, machine.node_ip
     )
-    reporter = Reporter(machine.agent_url, machine.node_id, joined.report_token)
+    reporter = Reporter(
+        machine.agent_url, machine.node_id, joined.report_token, machine.folder / "last-report"
+    )
     try:
-        ray = _start_ray(command, environment, reporter)
+        _wait_for_gpus(machine, reporter)
+        ray = start_ray(command, environment, reporter)
         reporter.phase("up")
-        _wait(ray)
-    except _Failed as problem:
+        _wait(ray, machine.folder)
+    except (_Failed, RayNotStarted) as problem:
         reporter.phase(f"failed: {problem}")
-        raise
+        raise _Failed(str(problem)) from problem
     except _Stop:
         reporter.phase("ending")
+        ray_env.remove_stand_in(temp_dir, machine.folder / "ray")
         raise
     finally:
         reporter.close()
+
+
+def _wait_for_gpus(machine: Machine, reporter: Reporter) -> None:
+    """For ever: how long is too long is decided where a machine costs money."""
+    if not machine.expected_gpus:
+        return
+    count = GpuCount(os.environ, machine.declared_gpus, machine.gpus_late)
+    while (seen := count()).count < machine.expected_gpus:
+        why = f" ({seen.why})" if seen.why else ""
+        reporter.phase(f"waiting for GPUs: {seen.count} of {machine.expected_gpus}{why}")
+        time.sleep(_GPU_POLL)
 
 
 def _join(machine: Machine, own_nonce: str) -> Joined:
@@ -146,67 +192,15 @@ def _join(machine: Machine, own_nonce: str) -> Joined:
         tries += 1
 
 
-def _start_ray(
-    command: Sequence[str], environment: Mapping[str, str], reporter: Reporter
-) -> subprocess.Popen[str]:
-    """Starts Ray, one node at a time on this host: started together, some time out."""
-    for attempt in range(1, START_TRIES + 1):
-        reporter.phase("waiting for another node's start")
-        with _host_wide_turn():
-            reporter.phase("starting ray")
-            ray = _RayStart(command, environment, reporter)
-            problem = ray.wait_until_up()
-        if problem is None:
-            return ray.process
-        print(f"elasticd node: ray start, try {attempt}: {problem}", flush=True)
-        process_tree.end_descendants()
-    last = next((line for line in reversed(reporter.tail) if line.strip()), "no output")
-    raise _Failed(f"ray did not start in {START_TRIES} tries: {problem}; last line: {last}")
-
-
-class _RayStart:
-    """One `ray start --block`, its output read by a thread."""
-
-    def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], reporter: Reporter
-    ) -> None:
-        self._settled = threading.Event()
-        self._up = False
-        self._reporter = reporter
-        self.process = subprocess.Popen(
-            list(command),
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=process_tree.die_with_parent(),
-        )
-        threading.Thread(target=self._read, name="ray-output", daemon=True).start()
-
-    def wait_until_up(self) -> str | None:
-        """`None`, or what went wrong."""
-        if not self._settled.wait(START_TIMEOUT):
-            return f"not up after {START_TIMEOUT:.0f} s"
-        return None if self._up else f"ended with exit {self.process.wait()}"
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            print(line, end="", flush=True)
-            self._reporter.line(line.rstrip("\n"))
-            if _UP in line:
-                self._up = True
-                self._settled.set()
-        self._settled.set()
-
-
-def _wait(ray: subprocess.Popen[str]) -> None:
+def _wait(ray: subprocess.Popen[str], folder: Path) -> None:
+    """Until Ray ends. Of engines whose supervisor was killed nothing may stay on its GPU."""
+    sweep_at = time.monotonic()
     try:
         while ray.poll() is None:
             process_tree.reap_orphans(ray.pid)
+            if time.monotonic() >= sweep_at:
+                process_tree.kill(leftovers.orphans(folder))
+                sweep_at = time.monotonic() + _SWEEP_EVERY
             with contextlib.suppress(subprocess.TimeoutExpired):
                 ray.wait(1.0)
     except _Stop:
@@ -219,15 +213,21 @@ def _wait(ray: subprocess.Popen[str]) -> None:
 
 
 @contextlib.contextmanager
-def _host_wide_turn() -> Iterator[None]:
-    """One holder at a time among this user's watchers that share a file system."""
-    path = Path(tempfile.gettempdir()) / f"elasticd-{os.getuid()}-ray-start.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+def _only_one(folder: Path) -> Iterator[None]:
+    """Whoever has the lock knows that earlier watchers of this machine are over."""
+    with (folder / "watcher.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _Failed(f"a watcher already runs in {folder}; stop it first") from None
         yield
-    finally:
-        os.close(descriptor)
+
+
+def _sweep(folder: Path) -> None:
+    ended = process_tree.sweep(MARKER, lambda value: value == str(folder))
+    ended += leftovers.end_orphans(folder)
+    if ended:
+        print(f"elasticd node: ended {ended} processes of an earlier life", flush=True)
 
 
 def _raise_stop(_signal: int, _frame: FrameType | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,6 +26,29 @@ class Tables(Protocol):
     ) -> RoutingTable | None: ...
 
 
+class JournalEntry(Protocol):
+    """One step of the controller as its journal tells it; `elasticd.runtime.ledger`'s entries.
+
+    `events` and the plan's `actions` are the core's values as plain JSON with their `type`; the
+    plan's `reasons` are `{"subject", "text"}`. `at` is in seconds since 1970.
+    """
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def at(self) -> float: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def events(self) -> Sequence[Mapping[str, Any]]: ...
+
+    @property
+    def plan(self) -> Mapping[str, Any]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class AdminPorts:
     """The controller, as the admin API sees it.
@@ -33,7 +56,10 @@ class AdminPorts:
     `status` is the whole JSON-able picture. `problem` says what is wrong with the loop (empty:
     alive), `waiting_for` what is missing until it is in control (empty: ready). `emit` tells the
     loop a fact. `preempt` takes a node's machine away, `seconds` after a notice or at once;
-    it raises `DrillRefused`.
+    it raises `DrillRefused`. `journal(since_seq, since, limit)` gives at most `limit` entries
+    after `since_seq` and not before `since` (seconds since 1970), oldest first. `reload` reads the
+    configuration again and says what came of it: `problem` (empty: it holds now), `needs_restart`
+    (paths), `warnings` (sentences).
     """
 
     status: Callable[[], dict[str, Any]]
@@ -42,3 +68,5 @@ class AdminPorts:
     emit: Callable[[Event], None]
     preempt: Callable[[str, float | None], Awaitable[dict[str, Any]]]
     tables: Tables
+    journal: Callable[[int, float, int], Awaitable[Sequence[JournalEntry]]]
+    reload: Callable[[], Awaitable[dict[str, Any]]]

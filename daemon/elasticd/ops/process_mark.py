@@ -47,6 +47,11 @@ def mark_of(pid: int) -> ProcessMark | None:
     return ProcessMark(pid, started, boot, tuple(argv.rstrip("\0").split("\0")))
 
 
+def mark_file(run_dir: Path, name: str) -> Path:
+    """Where the mark of the process of that name is."""
+    return run_dir / f"{name}.pid"
+
+
 def write_mark(path: Path, mark: ProcessMark) -> None:
     """Puts the mark in place as a whole."""
     draft = path.with_suffix(".draft")

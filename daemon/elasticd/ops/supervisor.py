@@ -17,7 +17,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elasticd.ops.process_mark import ProcessMark, gone, mark_of, read_living, write_mark
+from elasticd.ops.hangup import takes_hangup
+from elasticd.ops.process_mark import (
+    ProcessMark,
+    gone,
+    mark_file,
+    mark_of,
+    read_living,
+    write_mark,
+)
 
 _LOG_LIMIT = 20_000_000
 _HURRY_GRACE = 2.0
@@ -28,6 +36,7 @@ class ChildSpec:
     """One process to keep. `log` `None`: it writes where we write. `stop_grace` in seconds.
 
     `first_args` are added in the first life that we start, not when it is started again.
+    `reloads`: it reads its configuration again on SIGHUP.
     """
 
     name: str
@@ -36,6 +45,7 @@ class ChildSpec:
     stop_grace: float = 15.0
     env: Mapping[str, str] = field(default_factory=dict)
     first_args: tuple[str, ...] = ()
+    reloads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,7 @@ class Child:
         self, spec: ChildSpec, run_dir: Path, on_end: Callable[[Ended], None], back_off: BackOff
     ) -> None:
         self.spec = spec
-        self._mark_file = run_dir / f"{spec.name}.pid"
+        self._mark_file = mark_file(run_dir, spec.name)
         self._on_end = on_end
         self._back_off = back_off
         self._mark: ProcessMark | None = read_living(self._mark_file)
@@ -98,6 +108,14 @@ class Child:
             self._on_end(Ended(self.spec.name, code, lived, delay, self._last_words()))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), delay)
+
+    def hang_up(self) -> bool:
+        """Sends SIGHUP, but not to one that it would end: that has read nothing yet."""
+        mark = self._mark
+        if mark is None or not mark.alive or not takes_hangup(mark.pid):
+            return False
+        _signal(mark.pid, signal.SIGHUP)
+        return True
 
     async def end(self, hurry: asyncio.Event) -> None:
         """Asks it to stop, and insists after the grace (soon, once `hurry` is set)."""

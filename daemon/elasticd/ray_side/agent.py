@@ -11,7 +11,7 @@ import asyncio
 import os
 import platform
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -21,10 +21,11 @@ import structlog
 from aiohttp import web
 
 import elasticd
-from elasticd.agent_api.messages import ClusterState, JoinAnswer
+from elasticd.agent_api.messages import ClusterState, JoinAnswer, ReplicaReport
 from elasticd.cluster_secret import ClusterSecret
 from elasticd.errors import ElasticdError
 from elasticd.node import ray_env
+from elasticd.node.port_holder import port_holder
 from elasticd.ray_side.cluster import Cluster, DriverLost, HeadAway
 from elasticd.ray_side.names import NAMESPACE
 from elasticd.ray_side.nodes import Joins, Nodes
@@ -65,6 +66,8 @@ async def run_agent(config: AgentConfig, ready: Callable[[int], None] = lambda _
     token_file = folder / "agent.token"
     ray_env.write_token(token_file, secret.ray_token)
     # Ray reads its environment when it is imported: only now.
+    for name in set(os.environ) - set(ray_env.without_rays_own(os.environ)):
+        del os.environ[name]
     os.environ.update(ray_env.attached_env(token_file))
     cluster = await in_thread(lambda: _load_ray(config), LOAD_TIMEOUT, "import-ray")
     await serve_cluster(config, secret, cluster, ready)
@@ -114,8 +117,8 @@ async def _listen(runner: web.AppRunner, config: AgentConfig) -> int:
         await web.TCPSite(runner, config.host, config.port).start()
     except OSError as busy:
         raise ElasticdError(
-            f"the agent cannot listen on {config.host}:{config.port}: {busy.strerror}; end what "
-            f"listens there, or set another `agent.listen`"
+            f"the agent cannot listen on {config.host}:{config.port}: {busy.strerror} "
+            f"({port_holder(config.port)}); set another `agent.listen`, or end what listens there"
         ) from busy
     return int(runner.addresses[0][1])
 
@@ -201,13 +204,14 @@ class Agent:
 
     def _draft(self, incarnation: str, version: int) -> ClusterState:
         settled = self._replicas.settled
+        replicas = self._replicas.reports()
         return ClusterState(
             incarnation=incarnation,
             version=version,
             complete=self._head_alive and self._listed and settled,
             head_alive=self._head_alive,
-            nodes=self._nodes.reports(self._head_alive),
-            replicas=self._replicas.reports(),
+            nodes=self._nodes.reports(self._head_alive, _held(replicas)),
+            replicas=replicas,
             detail=self._detail or ("" if settled else "gathering replicas"),
             versions=_versions(),
         )
@@ -219,6 +223,15 @@ class Agent:
             report_token=self._secret.report_token(node_id),
             ray_env=ray_env.shared_env(),
         )
+
+
+def _held(replicas: Sequence[ReplicaReport]) -> dict[str, tuple[str, ...]]:
+    """By machine: the GPUs that replicas which are over keep back, since they are not free."""
+    held: dict[str, tuple[str, ...]] = {}
+    for replica in replicas:
+        if replica.holding:
+            held[replica.node_id] = (*held.get(replica.node_id, ()), *replica.holding)
+    return held
 
 
 def _versions() -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
+
+from elasticd.node.nvidia_smi import Gpu
+from elasticd.node.nvidia_smi import gpus as nvidia_gpus
 
 # By which variable a vendor's processes see devices, in the order in which they are looked for.
 _VISIBLE = (
@@ -24,13 +25,13 @@ def check_devices(
     wanted: int,
     assigned: Sequence[str],
     environ: Mapping[str, str],
-    present: Callable[[], frozenset[str] | None],
+    present: Callable[[], Sequence[Gpu] | None] = nvidia_gpus,
 ) -> tuple[str, ...]:
     """The devices, as the engine will see them. Raises `DeviceMismatch`.
 
-    `present` tells indices and UUIDs of the NVIDIA devices that are really there, `None` where
-    none can be listed. Declared GPUs (`ELASTICD_DECLARED_GPUS`) are nowhere to be seen: for them
-    the visibility variable alone is compared.
+    `present` tells the NVIDIA devices that are really there, `None` where none can be listed.
+    Declared GPUs (`ELASTICD_DECLARED_GPUS`) are nowhere to be seen: for them the visibility
+    variable alone is compared.
     """
     if len(assigned) != wanted:
         raise DeviceMismatch(f"{wanted} GPUs ordered, Ray assigned {list(assigned)}")
@@ -45,36 +46,23 @@ def check_devices(
     visible = [word.strip() for word in environ[variable].split(",")]
     if visible != list(assigned):
         raise DeviceMismatch(f"Ray assigned GPUs {list(assigned)}, {variable} shows {visible}")
-    if variable == "CUDA_VISIBLE_DEVICES" and "ELASTICD_DECLARED_GPUS" not in environ:
+    if driver_is_asked(environ):
         _check_present(visible, present())
     return tuple(visible)
 
 
-def _check_present(visible: Sequence[str], there: frozenset[str] | None) -> None:
-    if there is None:
+def driver_is_asked(environ: Mapping[str, str]) -> bool:
+    """Whether the GPUs are NVIDIA's and real, so that nvidia-smi can tell about them."""
+    return bool(environ.get("CUDA_VISIBLE_DEVICES")) and "ELASTICD_DECLARED_GPUS" not in environ
+
+
+def _check_present(visible: Sequence[str], there: Sequence[Gpu] | None) -> None:
+    if not there:
         raise DeviceMismatch(
             f"Ray assigned GPUs {list(visible)}, but nvidia-smi lists none on this machine; "
             f"check the driver"
         )
-    missing = [device for device in visible if device not in there]
+    missing = [name for name in visible if not any(gpu.is_meant_by(name) for gpu in there)]
     if missing:
-        raise DeviceMismatch(f"Ray assigned GPUs {missing}, nvidia-smi lists {sorted(there)}")
-
-
-def nvidia_devices() -> frozenset[str] | None:
-    """Indices and UUIDs that nvidia-smi lists; `None` if it is absent, fails or hangs."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
-    try:
-        listing = subprocess.run(
-            [program, "--query-gpu=index,uuid", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=30.0,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    words = frozenset(word.strip() for word in listing.replace("\n", ",").split(","))
-    return words - {""} or None
+        known = [f"{gpu.index} ({gpu.uuid})" for gpu in there]
+        raise DeviceMismatch(f"Ray assigned GPUs {missing}, nvidia-smi lists {known}")

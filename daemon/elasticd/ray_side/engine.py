@@ -10,16 +10,19 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from elasticd.node.engine_supervisor import sweep_orphans
-from elasticd.ray_side.engine_command import EngineCommand
-from elasticd.ray_side.engine_probe import EngineAddress, counters, healthy
+from elasticd.node.ports import forget_claim
+from elasticd.ray_side.engine_outcome import MemoryKiller, cause_of_end
+from elasticd.ray_side.engine_probe import counters, healthy
+from elasticd.ray_side.engine_start import EngineStart, start_supervisor
 from elasticd.ray_side.load_phases import load_phase
+from elasticd.ray_side.memory_gate import MemoryGate, NotEnoughMemory
 from elasticd.ray_side.progress import Counters, Progress
 
 TAIL_LINES = 200
@@ -42,30 +45,36 @@ class EngineState:
     counters: Counters = _UNTOLD
     stalled_for: float | None = None
     error: str = ""
+    holding: tuple[str, ...] = ()
 
 
 class Engine:
-    """Starts the engine at once, and takes over `claim`, the descriptor that holds the port."""
+    """Starts the engine, once there is memory for it. Takes over `claim`, which holds the port.
+
+    `let_go` is called if the GPUs were held by somebody else, at the moment they are free.
+    """
 
     def __init__(
         self,
-        command: EngineCommand,
-        address: EngineAddress,
-        node_id: str,
-        start_timeout: float,
+        start: EngineStart,
         claim: int,
+        gate: MemoryGate,
+        let_go: Callable[[], None] = lambda: None,
     ) -> None:
-        self._address = address
-        self._node_id = node_id
+        self._start = start
+        self._claim = claim
+        self._gate = gate
+        self._let_go = let_go
         self._lock = threading.Lock()
         self._state = EngineState()
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._exit: int | None = None
+        self._stopping = threading.Event()
         self._gone = threading.Event()
-        self._start_deadline = time.monotonic() + start_timeout
-        self._start_timeout = start_timeout
-        self._supervisor = _start_supervisor(command, node_id, claim)
-        for work in (self._read_events, self._probe):
+        self._killer = MemoryKiller.watching()
+        self._start_deadline = time.monotonic() + start.start_timeout
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        for work in (self._live, self._probe):
             threading.Thread(target=work, name=work.__name__, daemon=True).start()
 
     def snapshot(self) -> EngineState:
@@ -93,40 +102,94 @@ class Engine:
         return self._gone.wait(timeout)
 
     def _order_stop(self, grace: float) -> None:
-        assert self._supervisor.stdin is not None
+        self._stopping.set()
+        with self._lock:
+            supervisor = self._supervisor
+        if supervisor is None:
+            return
+        assert supervisor.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # already gone: the event says so
-            self._supervisor.stdin.write(f"stop {grace:.3f}\n".encode())
-            self._supervisor.stdin.flush()
+            supervisor.stdin.write(f"stop {grace:.3f}\n".encode())
+            supervisor.stdin.flush()
 
-    def _read_events(self) -> None:
-        assert self._supervisor.stdout is not None
-        with self._supervisor.stdout as events:
+    def _live(self) -> None:
+        """From the wait for memory to the end of everything below the supervisor."""
+        error = ""
+        try:
+            supervisor = self._bring_up()
+            if supervisor is not None:
+                self._follow(supervisor)
+                error = self._cause()
+        except (OSError, NotEnoughMemory) as problem:
+            error = str(problem)
+        with self._lock:
+            held = bool(self._state.holding)
+            self._state = replace(
+                self._state,
+                phase="stopped",
+                stalled_for=None,
+                error=self._state.error or error,
+                holding=(),
+            )
+        forget_claim(self._start.address.port)
+        self._gone.set()
+        if held:
+            self._let_go()
+
+    def _bring_up(self) -> subprocess.Popen[bytes] | None:
+        """The running supervisor; `None`: told to stop before."""
+        try:
+            if not self._gate.wait(
+                self._start.weights, self._start_deadline, self._say, self._stopping
+            ):
+                return None
+            self._say("starting engine")
+            with self._lock:
+                if self._stopping.is_set():
+                    return None
+                self._supervisor = start_supervisor(self._start, self._claim)
+                return self._supervisor
+        finally:
+            os.close(self._claim)
+
+    def _say(self, phase: str) -> None:
+        with self._lock:
+            self._state = replace(self._state, load_phase=phase)
+
+    def _follow(self, supervisor: subprocess.Popen[bytes]) -> None:
+        assert supervisor.stdout is not None
+        assert supervisor.stdin is not None
+        with supervisor.stdout as events:
             for raw in events:
                 event = json.loads(raw)
                 if "line" in event:
                     self._heard(event["line"])
+                elif "held" in event:
+                    self._is_held(tuple(event["held"]))
                 elif "exit" in event:
                     self._exit = int(event["exit"])
-        self._supervisor.wait()
+        supervisor.wait()
+        with contextlib.suppress(OSError):
+            supervisor.stdin.close()
         if self._exit is None:
             # The supervisor itself was killed: what it watched may still run.
-            sweep_orphans(self._node_id)
-        with self._lock:
-            self._state = replace(
-                self._state, phase="stopped", stalled_for=None, error=self._cause()
-            )
-        with contextlib.suppress(OSError):
-            assert self._supervisor.stdin is not None
-            self._supervisor.stdin.close()
-        self._gone.set()
+            sweep_orphans(self._start.folder)
 
     def _cause(self) -> str:
-        """Why it is over; empty if it was asked to end. Under the lock."""
-        if self._state.error or self._state.phase == "stopping":
-            return self._state.error
-        last = next((line for line in reversed(self._tail) if line.strip()), "it printed nothing")
-        how = "its supervisor was killed" if self._exit is None else f"exit {self._exit}"
-        return f"the engine ended by itself ({how}): {last}"
+        """Why it is over; empty if it was asked to end."""
+        with self._lock:
+            if self._state.error or self._state.phase == "stopping":
+                return self._state.error
+            tail = tuple(self._tail)
+        return cause_of_end(self._exit, tail, self._killer)
+
+    def _is_held(self, holders: tuple[str, ...]) -> None:
+        """There will be no engine; as long as this actor lives, Ray gives the GPUs to nobody."""
+        with self._lock:
+            error = f"no engine was started: {'; '.join(holders)}"
+            self._state = replace(
+                self._state, phase="stopped", load_phase="", error=error, holding=holders
+            )
 
     def _heard(self, line: str) -> None:
         if _OWN_PROBE.search(line):
@@ -142,7 +205,7 @@ class Engine:
         while not self._gone.wait(PROBE_EVERY):
             phase = self.snapshot().phase
             now = time.monotonic()
-            if healthy(self._address):
+            if phase in ("starting", "ready") and healthy(self._start.address):
                 last_healthy = now
                 self._is_healthy(now, progress)
             elif phase == "ready":
@@ -151,17 +214,16 @@ class Engine:
                 self._give_up()
 
     def _is_healthy(self, now: float, progress: Progress) -> None:
-        seen = counters(self._address)
+        seen = counters(self._start.address)
         with self._lock:
             if self._state.phase not in ("starting", "ready"):
                 return
-            stalled = progress.observe(now, seen) if seen else self._state.stalled_for
             self._state = replace(
                 self._state,
                 phase="ready",
                 load_phase="",
                 counters=seen or self._state.counters,
-                stalled_for=stalled,
+                stalled_for=progress.observe(now, seen),
             )
 
     def _is_silent(self, seconds: float) -> None:
@@ -174,26 +236,12 @@ class Engine:
 
     def _give_up(self) -> None:
         with self._lock:
+            if self._state.phase != "starting":
+                return
             self._state = replace(
                 self._state,
                 phase="stopping",
-                error=f"not ready within {self._start_timeout:.0f} s; last seen: "
+                error=f"not ready within {self._start.start_timeout:.0f} s; last seen: "
                 f"{self._state.load_phase}",
             )
         self._order_stop(STARTING_GRACE)
-
-
-def _start_supervisor(command: EngineCommand, node_id: str, claim: int) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-m", "elasticd.node.engine_supervisor", node_id, "--", *command.argv]
-    try:
-        return subprocess.Popen(
-            argv,
-            env=dict(command.env),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # A session of its own would come too late against a kill of the actor's children;
-            # the supervisor leaves the tree by itself.
-            pass_fds=(claim,),
-        )
-    finally:
-        os.close(claim)

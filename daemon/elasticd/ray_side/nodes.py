@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticd.agent_api.messages import NodeReport, WatcherReport
@@ -45,12 +45,17 @@ class Nodes:
         node = self._ray.get(node_id)
         return node if node is not None and node.alive else None
 
-    def reports(self, head_alive: bool) -> tuple[NodeReport, ...]:
-        """All machines; without the head nobody knows whether they are alive."""
+    def reports(
+        self, head_alive: bool, held: Mapping[str, tuple[str, ...]] | None = None
+    ) -> tuple[NodeReport, ...]:
+        """All machines; without the head nobody knows whether they are alive.
+
+        `held`: by machine, a sentence for each GPU that is kept out of use.
+        """
         now = time.monotonic()
         self._forget(now)
         return tuple(
-            self._report(node_id, head_alive, now)
+            replace(self._report(node_id, head_alive, now), held=(held or {}).get(node_id, ()))
             for node_id in sorted(self._ray.keys() | self._heard.keys())
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from elasticd.agent_api.messages import ReplicaOrder, ReplicaReport
+from elasticd.agent_api.messages import WAITING_FOR_ORDER, ReplicaOrder, ReplicaReport
 from elasticd.ray_side.cluster import ActorGone, ActorSilent, Cluster, HeadAway
 from elasticd.ray_side.names import actor_name, parse_actor_name
 
@@ -33,12 +33,17 @@ class OrderRefused(Exception):
 
 @dataclass
 class _Record:
-    """One start of one replica. `asked`: its actor was asked at least once since it is here."""
+    """One start of one replica. `asked`: its actor was asked at least once since it is here.
+
+    `ordered`: its actor has, or will get, the order to start. Of an actor that was found alive
+    this is not known until it speaks of an engine: the agent that made it may have died between.
+    """
 
     report: ReplicaReport
     answered_at: float
     placed: bool = False
     asked: bool = False
+    ordered: bool = True
     ending: bool = False
     kill_at: float | None = None
     stopped_at: float | None = None
@@ -72,7 +77,11 @@ class Replicas:
         now = time.monotonic()
         self._forget(now)
         return tuple(
-            replace(record.report, age=now - record.answered_at)
+            replace(
+                record.report,
+                age=now - record.answered_at,
+                unordered=not (record.ordered or record.over),
+            )
             for _, record in sorted(self._records.items())
         )
 
@@ -82,6 +91,7 @@ class Replicas:
         if old is not None:
             self._check_incarnation(old, order.incarnation)
             if old.report.incarnation == order.incarnation:
+                self._order_again(old, order)
                 return
         record = self._enter(
             ReplicaReport(
@@ -128,10 +138,17 @@ class Replicas:
                 self._spawn(self._kill_until_gone(name), f"fence {name}")
                 continue
             record = self._enter(_nameless(replica_id, incarnation))
-            record.placed = True
+            record.placed, record.ordered = True, False
             self._spawn(self._follow(record), f"replica {name}")
             if known is not None and not known.over:
                 self._spawn(self._kill_until_gone(known.name), f"fence {known.name}")
+
+    def _order_again(self, record: _Record, order: ReplicaOrder) -> None:
+        """To an actor that has its order already, it changes nothing."""
+        if record.ordered or record.ending or record.over:
+            return
+        record.ordered = True
+        self._spawn(self._order_start(record, order), f"order {record.name}")
 
     @staticmethod
     def _check_incarnation(record: _Record, incarnation: int) -> None:
@@ -152,7 +169,9 @@ class Replicas:
 
     def _forget(self, now: float) -> None:
         for replica_id, record in list(self._records.items()):
-            if record.stopped_at is not None and now - record.stopped_at > KEEP_STOPPED:
+            if record.stopped_at is None or record.report.holding:
+                continue
+            if now - record.stopped_at > KEEP_STOPPED:
                 del self._records[replica_id]
 
     async def _bring_up(self, record: _Record, order: ReplicaOrder, old: _Record | None) -> None:
@@ -196,13 +215,13 @@ class Replicas:
 
     async def _follow(self, record: _Record) -> None:
         """Asks the actor again and again until it is over, or another incarnation took its id."""
-        while not record.over and self._is_current(record):
+        while self._is_current(record) and (not record.over or record.report.holding):
             try:
                 state = await self._cluster.state(record.name)
             except ActorSilent:
-                self._news(record, replace(record.report, phase="unknown"))
+                self._is_silent(record)
             except ActorGone as dead:
-                self._over(record, "" if record.ending else str(dead))
+                self._is_gone(record, str(dead))
             else:
                 self._answered(record, ReplicaReport.from_json(state))
             record.asked = True
@@ -210,9 +229,20 @@ class Replicas:
             await self._end_if_due(record)
             await _pause(record.poke, POLL)
 
+    def _is_silent(self, record: _Record) -> None:
+        if not record.over:
+            self._news(record, replace(record.report, phase="unknown"))
+
+    def _is_gone(self, record: _Record, cause: str) -> None:
+        if record.over:  # it has let go of the GPUs that it kept back
+            self._news(record, replace(record.report, holding=()))
+        else:
+            self._over(record, "" if record.ending else cause)
+
     def _answered(self, record: _Record, report: ReplicaReport) -> None:
         record.answered_at = time.monotonic()
-        if record.ending and report.phase in ("starting", "ready"):
+        record.ordered = record.ordered or report.load_phase != WAITING_FOR_ORDER
+        if record.ending and report.phase in ("fetching", "starting", "ready"):
             report = replace(report, phase="stopping")
         self._news(record, report)
 
@@ -220,10 +250,25 @@ class Replicas:
         """Ends the actor once its engine has stopped, or if it does not manage to stop it."""
         if record.over:
             return
+        if record.report.holding:
+            # It ends by itself once its GPUs are free: until then Ray gives them to nobody.
+            self._over(record, record.report.error)
+            return
         late = record.kill_at is not None and time.monotonic() >= record.kill_at
         if record.report.phase == "stopped" or late:
             await self._kill_until_gone(record.name)
             self._over(record, record.report.error)
+
+    async def _order_start(self, record: _Record, order: ReplicaOrder) -> None:
+        while not (record.over or record.ending):
+            try:
+                await self._cluster.start(order)
+            except ActorSilent:
+                await asyncio.sleep(RETRY)
+            except ActorGone:
+                return  # the following task sees it, too
+            else:
+                return
 
     async def _order_stop(self, record: _Record, grace: float) -> None:
         while not record.over:

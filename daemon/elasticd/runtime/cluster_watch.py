@@ -17,6 +17,9 @@ from elasticd.runtime.ports import Agent, Clock, Emit
 
 _log = structlog.get_logger()
 
+_NOTHING = ("", -1)
+"""What the agent is asked for while nothing of it is known: its state at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class PollTimes:
@@ -47,18 +50,20 @@ class ClusterWatch:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        incarnation, version = "", -1
+        known: tuple[str, int] = _NOTHING
+        event: ClusterObserved | None = None
         while True:
             try:
-                state = await self._ask(incarnation, version)
-                event = observed(state)
-                encode(event)
+                state = await self._ask(*known)
+                if event is None or known != (state.incarnation, state.version):
+                    event = observed(state)
+                    encode(event)
             except Exception as error:
                 self._away(error)
-                incarnation, version = "", -1
+                known, event = _NOTHING, None
                 await asyncio.sleep(self._times.retry)
                 continue
-            incarnation, version = state.incarnation, state.version
+            known = (state.incarnation, state.version)
             self._seen_at, self._error = self._clock.now(), ""
             self._emit(event)
             await asyncio.sleep(self._times.spacing)
@@ -87,7 +92,9 @@ class ClusterWatch:
 def observed(state: ClusterState) -> ClusterObserved:
     """The agent's words in the core's."""
     return ClusterObserved(
-        nodes=tuple(NodeSeen(n.node_id, n.alive, n.gpus, n.boot, n.log_tail) for n in state.nodes),
+        nodes=tuple(
+            NodeSeen(n.node_id, n.alive, n.gpus, n.boot, n.log_tail, n.held) for n in state.nodes
+        ),
         replicas=tuple(_replica(r) for r in state.replicas),
         complete=state.complete,
         detail=state.detail,
@@ -95,9 +102,12 @@ def observed(state: ClusterState) -> ClusterObserved:
 
 
 def _replica(report: ReplicaReport) -> ReplicaSeen:
-    """A replica that is stopping is neither ready nor stopped: nothing can be said of it."""
-    known = report.phase in {"starting", "ready", "stopped"}
-    stalled = report.stalled_for
+    """A replica that is stopping is neither ready nor stopped: nothing can be said of it.
+
+    Of one that serves, the log is left out and a silence counts in whole seconds: both change
+    with every report, in all of a large fleet, and tell nothing.
+    """
+    known = report.phase in {"fetching", "starting", "ready", "stopped"}
     return ReplicaSeen(
         replica_id=report.replica_id,
         incarnation=report.incarnation,
@@ -105,7 +115,12 @@ def _replica(report: ReplicaReport) -> ReplicaSeen:
         phase=report.phase if known else "unknown",
         url=report.url,
         load_phase=report.load_phase,
-        stalled_for=stalled if stalled is not None and math.isfinite(stalled) else None,
+        stalled_for=_whole_seconds(report.stalled_for),
         error=report.error,
-        log_tail=report.stderr_tail,
+        log_tail=() if report.phase == "ready" else report.stderr_tail,
+        unordered=report.unordered,
     )
+
+
+def _whole_seconds(value: float | None) -> float | None:
+    return float(math.floor(value)) if value is not None and math.isfinite(value) else None

@@ -1,19 +1,22 @@
-"""What a controller is told at start; made from the settings by `elasticd.app`."""
+"""What a controller is told at start and by a reload; made from the settings by `elasticd.app`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 from elasticd.core.specs import FleetSpec
 from elasticd.provider import Market, ProviderPlugin
 from elasticd.runtime.call_limits import CallLimits
 from elasticd.runtime.cluster_watch import PollTimes
+from elasticd.runtime.hub_api import Hub
 from elasticd.runtime.ledger import JournalLimits
 from elasticd.runtime.observer import WatchPeriods
 from elasticd.runtime.orders import EnginePorts
+from elasticd.settings.reload import Reload
+from elasticd.settings.sources import Resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +45,53 @@ class PoolConfig:
         )
 
 
+class Wishes(Protocol):
+    """The configuration as a reload may change it: a value, made anew by each reading."""
+
+    def fleet(self, resolved: Mapping[str, Resolved], problems: Mapping[str, str]) -> FleetSpec:
+        """What the core is told, given what is known of the sources and what hinders the rest."""
+
+    @property
+    def pools(self) -> Mapping[str, PoolConfig]:
+        """The provider of each pool of the fleet."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What a hub must be asked about."""
+
+    def hub(self) -> Hub:
+        """Where the hub is; reads the token, which is secret."""
+
+    def fetch_env(self) -> tuple[tuple[str, str], ...]:
+        """Mirror and token for the fetcher of weights on a node; reads the token, so secret."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What people should know of it although it holds."""
+
+    def reread(self) -> Self:
+        """What the file says now. Blocks; raises `UsageError` for a file that cannot hold."""
+
+    def compare(self, newer: Self, machines: Mapping[str, int]) -> Reload:
+        """What would change; `machines` counts the living ones by pool."""
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
-    """`pools` has an entry for each pool of `fleet`. Times in seconds.
+    """Times in seconds.
 
-    `bootstrap` renders the boot script of a node from its id and its single-use join token.
+    `bootstrap` renders the boot script of a node from its id, its single-use join token and the
+    GPUs that it should have.
     `serve_again`: a `down` of an earlier life is over; a restart after a crash keeps it.
     `stop_grace`: how long calls under way may still be answered when the controller stops.
     `fault_linger`: how long the admin API tells of a fault before the process ends for it.
     """
 
     state_dir: Path
-    fleet: FleetSpec
-    pools: Mapping[str, PoolConfig]
+    wishes: Wishes
     agent_url: str
     admin_socket: Path
-    bootstrap: Callable[[str, str], str]
+    bootstrap: Callable[[str, str, int], str]
     admin_listen: tuple[str, int] | None = None
     engine_ports: EnginePorts = field(default_factory=EnginePorts)
     poll: PollTimes = field(default_factory=PollTimes)

@@ -1,7 +1,8 @@
 """The controller's parts list: builds everything in order, runs it, takes it apart in reverse.
 
 Stopping (SIGTERM, SIGINT) means: no new action, what is under way may still be answered and is
-written down, machines and replicas stay. A fault of the control loop ends the process.
+written down, machines and replicas stay. SIGHUP means: read the configuration again. A fault of
+the control loop ends the process.
 """
 
 from __future__ import annotations
@@ -9,53 +10,60 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
 from elasticd.agent_api.client import AgentClient
 from elasticd.clock import Clock
 from elasticd.cluster_secret import ClusterSecret
-from elasticd.core.events import Configured, ServeRequested
+from elasticd.core.events import ServeRequested
 from elasticd.core.fleet import Row
 from elasticd.errors import ElasticdError
 from elasticd.ops.admin import full_app, reading_app
 from elasticd.ops.admin_ports import AdminPorts
 from elasticd.ops.admin_site import serve_tcp, serve_unix
-from elasticd.provider import PoolContext
+from elasticd.ops.hangup import Hangups
+from elasticd.runtime.agent_orders import AgentOrders
 from elasticd.runtime.cluster_watch import ClusterWatch
 from elasticd.runtime.config import ControllerConfig
 from elasticd.runtime.drill import Drill
+from elasticd.runtime.eternal import Eternal, for_ever
 from elasticd.runtime.executor import Executor
 from elasticd.runtime.inbox import Inbox
-from elasticd.runtime.ledger import Ledger, Restored
+from elasticd.runtime.ledger import Ledger
 from elasticd.runtime.loop import ControlLoop
-from elasticd.runtime.observer import PoolWatch
 from elasticd.runtime.orders import OrderMaker
 from elasticd.runtime.ownership import check_ownership
 from elasticd.runtime.performer import Identity, Performer
 from elasticd.runtime.picture import Picture
+from elasticd.runtime.pools import Pools
 from elasticd.runtime.ports import ControlCore
-from elasticd.runtime.providers import PoolProvider
+from elasticd.runtime.reload import Reloader
+from elasticd.runtime.source_file import SourceFile
 from elasticd.runtime.table_holder import TableHolder
+from elasticd.runtime.wiring import Wiring
 
 CoreFactory = Callable[[str, int, Sequence[Row]], ControlCore]
 """Makes the core from the ledger's id, the epoch and the rows of an earlier life."""
 
-_Eternal = Callable[[], Coroutine[Any, Any, None]]
 _log = structlog.get_logger()
 
 
 class ControllerFailed(ElasticdError):
-    """A part that should run for ever has ended."""
+    """The controller met a fault that nobody foresaw."""
 
 
-async def run_controller(config: ControllerConfig, core_factory: CoreFactory) -> None:
-    """Runs until SIGTERM or SIGINT. Raises `ElasticdError` when it cannot start or go on."""
+async def run_controller(
+    config: ControllerConfig, core_factory: CoreFactory, hangups: Hangups | None = None
+) -> None:
+    """Runs until SIGTERM or SIGINT. Raises `ElasticdError` when it cannot start or go on.
+
+    `hangups` has collected SIGHUP since the configuration was read.
+    """
     async with contextlib.AsyncExitStack() as parts:
-        await _run(config, core_factory, parts)
+        await _run(config, core_factory, hangups or Hangups(), parts)
     _log.info("controller_stopped", machines="kept")
 
 
@@ -66,18 +74,20 @@ class _Shell:
     control: ControlLoop
     executor: Executor
     tables: TableHolder
+    reloader: Reloader
     ports: AdminPorts
-    eternal: Mapping[str, _Eternal]
+    eternal: Mapping[str, Eternal]
 
 
 async def _run(
     config: ControllerConfig,
     core_factory: CoreFactory,
+    hangups: Hangups,
     parts: contextlib.AsyncExitStack,
 ) -> None:
     ledger = await Ledger.open(config.state_dir, config.journal)
     parts.push_async_callback(ledger.aclose)
-    check_ownership(config.state_dir, config.fleet, ledger.restored.rows)
+    check_ownership(config.state_dir, config.wishes.fleet({}, {}), ledger.restored.rows)
     stop = parts.enter_context(_stop_signals())
     shell = await _build(config, core_factory, parts, ledger)
     parts.push_async_callback(shell.executor.aclose)
@@ -86,6 +96,7 @@ async def _run(
         reading = reading_app(shell.ports)
         await parts.enter_async_context(serve_tcp(reading, *config.admin_listen))
     parts.callback(shell.tables.close)
+    parts.enter_context(hangups.heard_by(shell.reloader.request))
     _log.info("controller_started", epoch=ledger.restored.epoch, rows=len(ledger.restored.rows))
     await _until_stopped(shell, stop, config.fault_linger)
     await shell.executor.aclose(config.stop_grace)
@@ -101,38 +112,49 @@ async def _build(
     restored = ledger.restored
     clock = Clock(floor=restored.last_time)
     secret = ClusterSecret.load_or_create(config.state_dir)
-    pools = await parts.enter_async_context(_open_pools(config, restored, clock))
-    agent = await parts.enter_async_context(AgentClient(config.agent_url, secret.agent_token))
+    identity = Identity(config.wishes.fleet({}, {}).cluster, restored.ledger_id)
     inbox = Inbox()
-    inbox.put(Configured(config.fleet))
+    pools = Pools(identity, config.state_dir, clock, inbox.put)
+    parts.push_async_callback(pools.aclose)
+    orders = OrderMaker(secret.engine_key, config.engine_ports)
+    sources = SourceFile(config.state_dir)
+    wiring = Wiring(config.wishes, identity, sources, pools, orders, inbox.put)
+    wiring.apply(config.wishes)
+    client = AgentClient(config.agent_url, secret.agent_token)
+    agent = AgentOrders(await parts.enter_async_context(client), clock)
     if config.serve_again:
         inbox.put(ServeRequested("started by hand"))
     core = core_factory(restored.ledger_id, restored.epoch, restored.rows)
     tables = TableHolder(secret.engine_key)
     performer = Performer(
-        Identity(config.fleet.cluster, restored.ledger_id),
-        pools,
+        identity,
+        pools.providers,
         agent,
-        OrderMaker(config.fleet, secret.engine_key, config.engine_ports),
-        lambda node_id: config.bootstrap(node_id, secret.join_token(node_id)),
+        orders,
+        lambda node_id, gpus: config.bootstrap(node_id, secret.join_token(node_id), gpus),
     )
     executor = Executor(performer, inbox.put)
     control = ControlLoop(core, clock, inbox, ledger, executor, tables.publish)
     cluster = ClusterWatch(agent, clock, inbox.put, config.poll)
-    watches = [
-        PoolWatch(pool, config.pools[name].watch_periods, clock, inbox.put)
-        for name, pool in pools.items()
-    ]
-    picture = Picture(core, clock, restored, pools)
+    picture = Picture(core, clock, restored, pools.providers)
+    reloader = Reloader(config.wishes, wiring.apply, picture.machines, clock)
     ports = AdminPorts(
-        status=lambda: picture.status(control.health, cluster, executor),
+        status=lambda: picture.status(control.health, cluster, executor, reloader.summary()),
         problem=lambda: control.health.problem,
         waiting_for=lambda: picture.waiting_for(control.health, cluster),
         emit=inbox.put,
-        preempt=Drill(core, clock, pools).preempt,
+        preempt=Drill(core, clock, pools.providers).preempt,
         tables=tables,
+        journal=ledger.read_journal,
+        reload=reloader.reload,
     )
-    return _Shell(control, executor, tables, ports, _eternal_parts(watches, cluster))
+    eternal = {
+        "cluster watch": cluster.run,
+        "pools": pools.run,
+        "reload": reloader.run,
+        "sources": wiring.resolver.run,
+    }
+    return _Shell(control, executor, tables, reloader, ports, eternal)
 
 
 async def _until_stopped(shell: _Shell, stop: asyncio.Event, linger: float) -> None:
@@ -141,7 +163,7 @@ async def _until_stopped(shell: _Shell, stop: asyncio.Event, linger: float) -> N
         async with asyncio.TaskGroup() as group:
             loop = group.create_task(_lingering(shell.control, stop, linger), name="control loop")
             others = [
-                group.create_task(_for_ever(name, part), name=name)
+                group.create_task(for_ever(name, part), name=name)
                 for name, part in shell.eternal.items()
             ]
             await stop.wait()
@@ -167,48 +189,9 @@ async def _lingering(control: ControlLoop, stop: asyncio.Event, linger: float) -
         raise
 
 
-def _eternal_parts(watches: Sequence[PoolWatch], cluster: ClusterWatch) -> dict[str, _Eternal]:
-    parts: dict[str, _Eternal] = {"cluster watch": cluster.run}
-    for watch in watches:
-        parts[f"instances of {watch.pool}"] = watch.watch_instances
-        parts[f"offerings of {watch.pool}"] = watch.watch_offerings
-        if watch.hears_notices:
-            parts[f"notices of {watch.pool}"] = watch.watch_notices
-    return parts
-
-
-async def _for_ever(name: str, part: _Eternal) -> None:
-    await part()
-    raise ControllerFailed(f"{name}: ended, though it should run for ever")
-
-
 def _first(faults: BaseExceptionGroup[BaseException]) -> BaseException:
     fault = faults.exceptions[0]
     return _first(fault) if isinstance(fault, BaseExceptionGroup) else fault
-
-
-@contextlib.asynccontextmanager
-async def _open_pools(
-    config: ControllerConfig, restored: Restored, clock: Clock
-) -> AsyncIterator[dict[str, PoolProvider]]:
-    async with contextlib.AsyncExitStack() as opened:
-        pools: dict[str, PoolProvider] = {}
-        for spec in config.fleet.pools:
-            wanted = config.pools[spec.name]
-            folder = config.state_dir / "pools" / spec.name
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            context = PoolContext(
-                pool=spec.name,
-                cluster=config.fleet.cluster,
-                ledger_id=restored.ledger_id,
-                state_dir=folder,
-                market=wanted.market,
-                accelerators=spec.accelerators,
-            )
-            provider = wanted.plugin.create(context, wanted.options)
-            pools[spec.name] = PoolProvider(spec.name, provider, clock, wanted.limits)
-            opened.push_async_callback(pools[spec.name].aclose)
-        yield pools
 
 
 @contextlib.contextmanager

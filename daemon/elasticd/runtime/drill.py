@@ -20,7 +20,10 @@ class Drill:
         self._pools = pools
 
     async def preempt(self, node_id: str, notice: float | None) -> dict[str, Any]:
-        """Says what was taken. Raises `DrillRefused`."""
+        """Says what was taken; `already`: an earlier notice holds, with `notice` seconds left.
+
+        Raises `DrillRefused`.
+        """
         node = self._find(node_id)
         instance_id, pool = node["instance_id"], self._pools.get(node["pool"])
         if instance_id is None:
@@ -33,11 +36,14 @@ class Drill:
             raise DrillRefused(409, str(cannot)) from cannot
         except ProviderError as failed:
             raise DrillRefused(502, str(failed)) from failed
+        told = node["seconds_left"]
+        already = told is not None and notice is not None and told < notice
         return {
             "node_id": node["id"],
             "instance_id": instance_id,
             "pool": node["pool"],
-            "notice": notice,
+            "notice": told if already else notice,
+            "already": already,
         }
 
     def _find(self, node_id: str) -> Mapping[str, Any]:

@@ -9,6 +9,8 @@ from elasticd.agent_api.messages import ReplicaOrder
 from elasticd.core.actions import StartReplica
 from elasticd.core.specs import FleetSpec, ModelSpec
 
+FetchEnv = tuple[tuple[str, str], ...]
+
 
 class UnknownSpec(Exception):
     """The replica is of a version of its model that is not configured any more."""
@@ -23,17 +25,30 @@ class EnginePorts:
 
 
 class OrderMaker:
-    """Knows the models by spec hash; `key_of` makes the key that opens an engine's guard."""
+    """Knows the models by spec hash; `key_of` makes the key that opens an engine's guard.
 
-    def __init__(
-        self, fleet: FleetSpec, key_of: Callable[[str, int], str], ports: EnginePorts
-    ) -> None:
-        self._specs: dict[str, ModelSpec] = {m.spec_hash: m for m in fleet.models}
+    Every version that was configured in this life stays known: while a changed model is rolled
+    out, replicas of both versions are ordered about.
+    """
+
+    def __init__(self, key_of: Callable[[str, int], str], ports: EnginePorts) -> None:
+        self._specs: dict[str, ModelSpec] = {}
+        self._fetch_env: Callable[[], FetchEnv] = tuple
         self._key_of = key_of
         self._ports = ports
 
+    def learn(self, fleet: FleetSpec, fetch_env: Callable[[], FetchEnv] = tuple) -> None:
+        """Takes what is configured now.
+
+        `fetch_env` gives mirror and token; it is asked for each order, so that a rotated token
+        needs no reload, and the answer goes into orders alone.
+        """
+        self._specs.update((model.spec_hash, model) for model in fleet.models)
+        self._fetch_env = fetch_env
+
     def make(self, action: StartReplica) -> ReplicaOrder:
-        """Raises `UnknownSpec` for a spec hash that is not configured."""
+        """Raises `UnknownSpec` for a spec hash that has not been configured in this life, and
+        what reading the token raises."""
         spec = self._specs.get(action.spec_hash)
         if spec is None:
             raise UnknownSpec(
@@ -56,4 +71,7 @@ class OrderMaker:
             port_min=self._ports.first,
             port_max=self._ports.last,
             start_timeout=spec.start_timeout,
+            weights=spec.weights,
+            fetch_timeout=spec.fetch_timeout,
+            fetch_env=self._fetch_env() if spec.weights else (),
         )

@@ -58,7 +58,10 @@ class Identity:
 
 
 class Performer:
-    """Speaks to providers and to the agent. `bootstrap` renders a node's boot script."""
+    """Speaks to providers and to the agent.
+
+    `bootstrap` renders a node's boot script from its id and the GPUs that it should have.
+    """
 
     def __init__(
         self,
@@ -66,7 +69,7 @@ class Performer:
         pools: Mapping[str, Provider],
         agent: Agent,
         orders: OrderMaker,
-        bootstrap: Callable[[str], str],
+        bootstrap: Callable[[str, int], str],
         agent_timeout: float = 15.0,
     ) -> None:
         self._identity = identity
@@ -102,7 +105,10 @@ class Performer:
             cluster=self._identity.cluster,
             ledger_id=self._identity.ledger_id,
             offerings=action.offerings,
-            bootstrap=self._bootstrap(action.node_id),
+            # The least of what may come: a machine with more is as good.
+            bootstrap=self._bootstrap(
+                action.node_id, min((o.gpu_count for o in action.offerings), default=0)
+            ),
         )
         try:
             instance = await provider.launch(request)

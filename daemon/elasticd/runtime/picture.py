@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,7 +32,13 @@ class Picture:
         self._pools = pools
         self._started = clock.now()
 
-    def status(self, health: LoopHealth, watch: ClusterWatch, executor: Executor) -> dict[str, Any]:
+    def status(
+        self,
+        health: LoopHealth,
+        watch: ClusterWatch,
+        executor: Executor,
+        reload: Mapping[str, Any],
+    ) -> dict[str, Any]:
         """Everything, JSON-able."""
         now = self._clock.now()
         told = self._core.status(now)
@@ -45,11 +52,20 @@ class Picture:
                 "epoch": self._restored.epoch,
                 "uptime": now - self._started,
                 "in_flight": executor.in_flight,
+                "reload": dict(reload),
                 **health.summary(),
             },
             "agent": watch.summary(),
             "providers": {name: pool.health() for name, pool in self._pools.items()},
         }
+
+    def machines(self) -> dict[str, int]:
+        """Machines by pool that may still be there, orphans included."""
+        told = self._core.status(self._clock.now())
+        count = Counter(node["pool"] for node in told["nodes"] if node["phase"] != "gone")
+        for pool in told["pools"]:
+            count[pool["name"]] += len(pool["orphans"])
+        return {name: number for name, number in count.items() if number}
 
     def waiting_for(self, health: LoopHealth, watch: ClusterWatch) -> list[str]:
         """What is missing until everything wanted is seen and served; empty: ready."""

@@ -53,6 +53,9 @@ class PoolProvider:
         self._limits = limits or CallLimits()
         self._bucket = TokenBucket(self._limits.rate, self._limits.burst)
         self._record = CallRecord(clock)
+        self._under_way = 0
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
         self.touched = Pulse()
 
     async def offerings(self) -> Sequence[Offering]:
@@ -103,6 +106,11 @@ class PoolProvider:
         """The provider's own stream of notices, `None` where it has none."""
         return self._provider.notices() if isinstance(self._provider, NoticeSource) else None
 
+    async def retire(self) -> None:
+        """Closes as soon as every call under way has its answer: its successor is in use."""
+        await self._at_rest.wait()
+        await self.aclose()
+
     async def aclose(self) -> None:
         """Lets go of connections; an error here is told and harms nobody."""
         try:
@@ -130,6 +138,16 @@ class PoolProvider:
         return await retrying(self._call, operation, self._limits.list_timeout, once)
 
     async def _call(self, operation: str, limit: float, call: Callable[[], Awaitable[T]]) -> T:
+        self._under_way += 1
+        self._at_rest.clear()
+        try:
+            return await self._counted(operation, limit, call)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._at_rest.set()
+
+    async def _counted(self, operation: str, limit: float, call: Callable[[], Awaitable[T]]) -> T:
         await self._bucket.take()
         try:
             answer = await self._translated(operation, limit, call)

@@ -1,8 +1,9 @@
 """Decides what of each step goes into the ledger, and holds it until it is there.
 
 The gateway's samples come twice a second and lists repeat themselves: what changed nothing is
-not written. Samples of steps that were left out are folded into the next entry, so that the
-journal still tells what load a decision was made under.
+not written, and of what is written again only the difference (`journal_fold`). Samples of steps
+that were left out are summed up in the next entry with a decision, so that the journal still
+tells what load it was made under.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from elasticd.core.events import (
     OfferingsListed,
 )
 from elasticd.core.fleet import Row
+from elasticd.runtime.journal_fold import Folder
 from elasticd.runtime.ledger import JournalEntry
 
 _LONGEST_BACKLOG = 1000
@@ -37,7 +39,8 @@ class Recorder:
         self._rows: dict[tuple[str, str], Row] = {}
         self._entries: list[JournalEntry] = []
         self._samples = _Samples()
-        self._last_seen: dict[tuple[str, ...], Event] = {}
+        self._folder = Folder()
+        self._last_seen: dict[tuple[str, ...], object] = {}
 
     @property
     def rows(self) -> list[Row]:
@@ -60,24 +63,30 @@ class Recorder:
         self._rows.update(changed)
         others = self._samples.take_from(events)
         news = [event for event in others if self._is_news(event)]
-        if changed or news or plan.actions or plan.reasons:
-            told = (*self._samples.empty(), *others)
-            self._entries.append(
-                JournalEntry(at, tuple(to_json(event) for event in told), plan_to_json(plan))
-            )
-            del self._entries[:-_LONGEST_BACKLOG]
+        decided = bool(plan.actions or plan.reasons)
+        if changed or news or decided:
+            told = (*self._samples.empty(), *others) if decided else others
+            folded = tuple(self._folder.fold(event) for event in told)
+            self._entries.append(JournalEntry(at, folded, plan_to_json(plan)))
+            self._shorten()
 
     def written(self) -> None:
         """Everything is on the disk."""
         self._rows.clear()
         self._entries.clear()
 
+    def _shorten(self) -> None:
+        """The disk takes nothing: what is dropped here must not be what later entries rest on."""
+        if len(self._entries) > _LONGEST_BACKLOG:
+            self._entries.clear()
+            self._folder.forget()
+
     def _is_news(self, event: Event) -> bool:
         """Whether a fact that is told again and again differs from the last time."""
         topic = _topic(event)
         if topic is None:
             return True
-        fact = replace(event, took=0.0) if isinstance(event, InstancesListed) else event
+        fact = _essence(event)
         news = self._last_seen.get(topic) != fact
         self._last_seen[topic] = fact
         return news
@@ -96,6 +105,25 @@ def _topic(event: Event) -> tuple[str, ...] | None:
             return (event.what, event.pool)
         case _:
             return None
+
+
+def _essence(event: Event) -> object:
+    """What makes an event news: not how long a list took, nor progress, nor the end of a log."""
+    match event:
+        case InstancesListed():
+            return replace(event, took=0.0)
+        case ClusterObserved():
+            return (
+                event.complete,
+                event.detail,
+                [(n.node_id, n.alive, n.gpus, n.boot, n.held) for n in event.nodes],
+                [
+                    (r.replica_id, r.incarnation, r.node_id, r.phase, r.url, r.error)
+                    for r in event.replicas
+                ],
+            )
+        case _:
+            return event
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:

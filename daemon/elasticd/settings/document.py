@@ -28,6 +28,7 @@ _PLAIN = frozenset(
 _ONLY_TEXT = frozenset(f"{_TAG}{kind}" for kind in ("timestamp", "merge", "value"))
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"-?([0-9]+\.[0-9]*([eE][-+]?[0-9]+)?|\.[0-9]+)")
+_HIDDEN = re.compile(r"(token|secret|passw(or)?d|key|hash|credential)s?$", re.IGNORECASE)
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
@@ -47,6 +48,11 @@ class Problem:
             text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
         return text or "(the file)"
 
+    def where(self, path: Path) -> str:
+        """As one line: file, line, place, and what is wrong."""
+        line = f":{self.line}" if self.line else ""
+        return f"{path}{line}: {self.path}: {self.message}"
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -56,11 +62,10 @@ class Document:
     lines: Mapping[Place, int]
     problems: tuple[Problem, ...]
 
-    def line_of(self, place: Place) -> int | None:
-        """The line of a place, else that of the nearest mapping around it."""
-        while place and place not in self.lines:
-            place = place[:-1]
-        return self.lines.get(place)
+
+def holds_secret(place: Place) -> bool:
+    """Whether the key's name says that what stands there is not to be repeated."""
+    return any(isinstance(part, str) and _HIDDEN.search(part) for part in place[-2:])
 
 
 class _Loader(yaml.SafeLoader):
@@ -69,7 +74,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event: Any = self.get_event()  # type: ignore[no-untyped-call]
-            text = f"*{event.anchor}: aliases are not read here; write the value out"
+            text = "aliases (*NAME) are not read here; write the value out, or put it in quotes"
             raise ComposerError(None, None, text, event.start_mark)
         node: yaml.Node | None = super().compose_node(parent, index)
         return node
@@ -96,7 +101,7 @@ def read_document(path: Path) -> Document:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; give the configuration with -c FILE") from None
     except UnicodeDecodeError as bad:
@@ -123,7 +128,8 @@ def _survey(node: yaml.Node, at: Place, lines: dict[Place, int], out: list[Probl
     """Notes the line of everything under `node`, keys that stand twice, and odd numbers."""
     lines.setdefault(at, node.start_mark.line + 1)
     if node.tag not in _PLAIN | _ONLY_TEXT:
-        raise ComposerError(None, None, f"the tag {node.tag!r} is not read here", node.start_mark)
+        text = "tags (!NAME) are not read here; remove it, or put the value in quotes"
+        raise ComposerError(None, None, text, node.start_mark)
     if isinstance(node, yaml.ScalarNode):
         _survey_scalar(node, at, out)
     if isinstance(node, yaml.SequenceNode):
@@ -155,8 +161,9 @@ def _survey_scalar(node: yaml.ScalarNode, at: Place, out: list[Problem]) -> None
         node.tag = f"{_TAG}str"
     if _is_odd_number(node.tag, text):
         node.tag = f"{_TAG}str"
+        given = "what stands here" if holds_secret(at) else repr(text[:40])
         message = (
-            f"{text[:40]!r} is no plain decimal number (digits 0-9, no leading zero, at most 18 "
+            f"{given} is no plain decimal number (digits 0-9, no leading zero, at most 18 "
             "digits); write it so, or put it in quotes if it is text"
         )
         out.append(Problem(at, message, node.start_mark.line + 1))

@@ -4,22 +4,48 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from elasticd.core import specs
+from elasticd.core.fit import MemorySettings, ModelShape, read_settings
+from elasticd.settings.engine_options import as_text
 from elasticd.settings.load import Configuration
-from elasticd.settings.model import CommandEngine, Model, NodePool
+from elasticd.settings.model import AUTO, CommandEngine, Model, NodePool
+from elasticd.settings.model_files import read_model
+from elasticd.settings.sources import Resolved, parse_source
+from elasticd.weights.source import HubSource
+
+NOTHING_RESOLVED: Final[Mapping[str, Resolved]] = MappingProxyType({})
 
 
-def to_fleet(configuration: Configuration) -> specs.FleetSpec:
-    """Everything wanted, as one value."""
+def to_fleet(
+    configuration: Configuration, resolved: Mapping[str, Resolved] = NOTHING_RESOLVED
+) -> specs.FleetSpec:
+    """Everything wanted, as one value. `resolved`: what a hub said, by `str(HubSource)`."""
     settings = configuration.settings
     everywhere = tuple(pool.name for pool in settings.node_pools)
     return specs.FleetSpec(
         cluster=settings.cluster,
-        models=tuple(_model(model, configuration, everywhere) for model in settings.models),
+        models=tuple(
+            _model(model, configuration, everywhere, resolved) for model in settings.models
+        ),
         pools=tuple(_pool(pool) for pool in settings.node_pools),
     )
+
+
+def hub_sources(configuration: Configuration) -> tuple[HubSource, ...]:
+    """What a hub must be asked about, each once, in the order of the file."""
+    sources = (parse_source(model.source) for model in configuration.settings.models)
+    return tuple(dict.fromkeys(s for s in sources if isinstance(s, HubSource)))
+
+
+def source_text(model: Model) -> str:
+    """The source as `resolved` knows it: a hub's with its revision, others as they stand."""
+    source = parse_source(model.source)
+    return str(source) if isinstance(source, HubSource) else model.source
 
 
 def _pool(pool: NodePool) -> specs.NodePool:
@@ -29,19 +55,25 @@ def _pool(pool: NodePool) -> specs.NodePool:
         max_nodes=pool.max_nodes,
         accelerators=pool.accelerators,
         boot_timeout=pool.boot_timeout,
+        gpu_timeout=pool.gpu_timeout,
+        max_loads=pool.max_loads,
         idle_timeout=pool.idle_timeout,
     )
 
 
 def _model(
-    model: Model, configuration: Configuration, everywhere: tuple[str, ...]
+    model: Model,
+    configuration: Configuration,
+    everywhere: tuple[str, ...],
+    resolved: Mapping[str, Resolved],
 ) -> specs.ModelSpec:
+    weights, shape, unresolved = _exactly(model, configuration, resolved)
     source, engine = configuration.model_source(model), _engine(model)
     return specs.ModelSpec(
         name=model.name,
         source=source,
         engine=engine,
-        spec_hash=spec_hash(source, engine, model.gpus_per_replica),
+        spec_hash=spec_hash(weights or source, engine, model.gpus_per_replica),
         gpus_per_replica=model.gpus_per_replica,
         pools=model.pools or everywhere,
         scaling=_scaling(model),
@@ -51,7 +83,43 @@ def _model(
         start_timeout=model.start_timeout,
         stall_timeout=model.stall_timeout,
         drain_timeout=model.drain_timeout,
+        fetch_timeout=model.fetch_timeout,
+        weights=weights,
+        unresolved=unresolved,
+        start_attempts=model.start_attempts,
+        shape=shape,
+        memory=read_settings(engine.args) if engine.kind == "vllm" else MemorySettings(),
     )
+
+
+def _exactly(
+    model: Model, configuration: Configuration, resolved: Mapping[str, Resolved]
+) -> tuple[str, ModelShape | None, str]:
+    """The weights to fetch, the model's shape, and why either is not known yet."""
+    source = parse_source(model.source)
+    if isinstance(source, HubSource):
+        known = resolved.get(str(source)) or _named_exactly(source)
+        if known is None:
+            return "", None, f"the commit of {source} has not been looked up yet"
+        weights, shape, why = str(source.at(known.commit)), known.shape, "no config.json was read"
+    else:
+        weights, shape, why = "", *_shape(Path(configuration.model_source(model)))
+    if model.gpus_per_replica == AUTO and shape is None:
+        return weights, None, f"how many GPUs {source_text(model)} needs is not known: {why}"
+    return weights, shape, ""
+
+
+def _named_exactly(source: HubSource) -> Resolved | None:
+    """A commit needs no hub to say what it is."""
+    return Resolved(source.revision) if source.is_exact else None
+
+
+def _shape(directory: Path) -> tuple[ModelShape | None, str]:
+    """The shape, or why it is not known: many engines serve directories of another form."""
+    try:
+        return read_model(directory), ""
+    except (ValueError, OSError) as bad:
+        return None, str(bad)
 
 
 def _scaling(model: Model) -> specs.Scaling:
@@ -70,25 +138,21 @@ def _scaling(model: Model) -> specs.Scaling:
 
 def _engine(model: Model) -> specs.Engine:
     command = model.engine.command if isinstance(model.engine, CommandEngine) else ()
+    options = sorted(model.engine_args.items())
     return specs.Engine(
         kind="command" if command else "vllm",
         argv=command,
-        args=tuple((name, _option(value)) for name, value in sorted(model.engine_args.items())),
+        args=tuple((name, as_text(name, value)) for name, value in options),
         env=tuple(sorted(model.engine_env.items())),
     )
 
 
-def _option(value: Any) -> str:
-    """An engine option as text: `true` and `false` are flags, lists and mappings travel as JSON."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value is None:
-        return ""
-    return json.dumps(value) if isinstance(value, list | dict) else str(value)
-
-
 def spec_hash(source: str, engine: specs.Engine, gpus: int) -> str:
-    """Names one exact version: whatever changes what an engine answers changes it."""
+    """Names one exact version: whatever changes what an engine answers changes it.
+
+    `source` is a directory, or a repository at its commit. All of the engine's options count, the
+    data type among them: the same weights in another precision give other answers.
+    """
     what = {
         "source": source,
         "kind": engine.kind,

@@ -8,53 +8,64 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from elasticd.settings.document import Problem
-from elasticd.settings.model import CommandEngine, Model, NodePool, Settings
+from elasticd.settings.configuration import source_directory
+from elasticd.settings.document import Place
+from elasticd.settings.draft import Draft, Finding
+from elasticd.settings.model import AUTO, CommandEngine, Model
+from elasticd.settings.model_files import read_model
+from elasticd.settings.sources import FileSource, parse_source
 
 _LOCAL = "local"
 
 
-def host_check(
-    settings: Settings, options: Mapping[str, Any], source_of: Callable[[Model], str]
-) -> list[Problem]:
-    """What is missing. `options`: each pool's own, by pool name."""
-    problems: list[Problem] = []
-    for index, model in enumerate(settings.models):
-        pools = [
-            pool for pool in settings.node_pools if pool.name in model.pools or not model.pools
-        ]
-        told = _gpus(model, pools, options)
-        if told:
-            problems.append(Problem(("models", index, "gpus_per_replica"), told))
-        if not any(pool.provider == _LOCAL for pool in pools):
+def missing_on_host(draft: Draft) -> Iterator[Finding]:
+    """What the models of local pools lack here."""
+    for index, model in enumerate(draft.settings.models):
+        at: Place = ("models", index)
+        because = ((*at, "pools"), *draft.pool_places(model, "name", "provider", "gpus"))
+        if told := _gpus(draft, model):
+            yield Finding((*at, "gpus_per_replica"), told, because)
+        if not any(pool.provider == _LOCAL for pool in draft.pools_of(model)):
             continue
-        if model.source != "demo:tiny" and not Path(source_of(model)).is_dir():
-            message = f"there is no directory {source_of(model)}; write where the model lies"
-            problems.append(Problem(("models", index, "source"), message))
+        if told := _directory(draft, model):
+            yield Finding((*at, "source"), told, (*because, (*at, "gpus_per_replica")))
         if isinstance(model.engine, CommandEngine):
             told = _program(model.engine.command[0], model.engine_env.get("PATH"))
             if told:
-                problems.append(Problem(("models", index, "engine", "command"), told))
-    return problems
+                yield Finding((*at, "engine", "command"), told, because)
 
 
-def _gpus(model: Model, pools: list[NodePool], options: Mapping[str, Any]) -> str:
+def _directory(draft: Draft, model: Model) -> str:
+    source = parse_source(model.source)
+    if not isinstance(source, FileSource):
+        return ""
+    directory = source_directory(model.source, draft.path.parent)
+    if not Path(directory).is_dir():
+        return f"there is no directory {directory}; write where the model lies"
+    if model.gpus_per_replica == AUTO:
+        try:
+            read_model(Path(directory))
+        except (ValueError, OSError) as bad:
+            return f"gpus_per_replica: auto needs its shape: {bad}; write how many it takes"
+    return ""
+
+
+def _gpus(draft: Draft, model: Model) -> str:
     """Why no machine can ever hold a replica; empty if one can, or if that is not known."""
-    most = 0
+    most, pools = 0, draft.pools_of(model)
     for pool in pools:
-        declared = getattr(options.get(pool.name), "gpus", None)
+        declared = getattr(draft.options.get(pool.name), "gpus", None)
         if pool.provider != _LOCAL or not isinstance(declared, int):
             return ""
         most = max(most, declared)
-    if model.gpus_per_replica <= most:
+    if not pools or max(model.gpus_per_replica, 1) <= most:
         return ""
     names = ", ".join(pool.name for pool in pools)
     return (
-        f"a replica needs {model.gpus_per_replica} GPUs and a machine of {names} has at most "
+        f"a replica needs {model.gpus_per_replica or 1} GPUs and a machine of {names} has at most "
         f"{most}; raise `gpus` of the pool or lower this"
     )
 

@@ -1,25 +1,43 @@
-"""From a file to a checked configuration: every problem at once, or a value that can be used."""
+"""From a file to a checked configuration: every problem at once, or a value that can be used.
+
+One mistake is one problem, and no problem hides another: what is wrong is put aside, and the rest
+is judged as if it were right.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from elasticd.errors import UsageError
 from elasticd.provider import ProviderPlugin
-from elasticd.settings.cross_check import cross_check
+from elasticd.settings.advice import advice
+from elasticd.settings.configuration import Configuration
 from elasticd.settings.document import Document, Place, Problem, read_document
-from elasticd.settings.host_check import host_check
-from elasticd.settings.model import Model, NodePool, Settings
-from elasticd.settings.paths import demo_model_dir, resolve
+from elasticd.settings.draft import Draft, Finding
+from elasticd.settings.host_check import missing_on_host
+from elasticd.settings.pool_options import PoolOptions
+from elasticd.settings.rules import broken_rules
+from elasticd.settings.settle import settle, touches
+from elasticd.settings.tidy import Tidied, tidy
+
+__all__ = [
+    "BadConfiguration",
+    "Configuration",
+    "Problem",
+    "Providers",
+    "installed_providers",
+    "load",
+]
 
 _SOCKET_LIMIT = 107
 """Bytes of a Unix socket's path that Linux takes."""
+
+Providers = Mapping[str, Callable[[], ProviderPlugin]]
+"""Known providers by name; each is imported only when a pool uses it."""
 
 
 class BadConfiguration(UsageError):
@@ -30,42 +48,8 @@ class BadConfiguration(UsageError):
         self.problems = problems
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         lines = [f"{path}: {count} in the configuration"]
-        lines += [f"  {_where(path, p)}: {p.path}: {p.message}" for p in problems]
+        lines += [f"  {problem.where(path)}" for problem in problems]
         super().__init__("\n".join(lines))
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """Checked settings with what depends on where the file lies.
-
-    `plugins` and `options` are by pool name. Relative paths count from the file's directory.
-    """
-
-    path: Path
-    settings: Settings
-    plugins: Mapping[str, ProviderPlugin]
-    options: Mapping[str, Any]
-
-    @property
-    def state_dir(self) -> Path:
-        """Everything elasticd keeps."""
-        return resolve(self.settings.state_dir, self.path.parent)
-
-    @property
-    def admin_socket(self) -> Path:
-        """Where commands reach the controller."""
-        given = self.settings.admin.socket
-        return resolve(given, self.path.parent) if given else self.state_dir / "run" / "admin.sock"
-
-    def model_source(self, model: Model) -> str:
-        """What the engine is given as its model: a directory."""
-        if model.source == "demo:tiny":
-            return str(demo_model_dir())
-        return str(resolve(model.source.removeprefix("file:"), self.path.parent))
-
-
-Providers = Mapping[str, Callable[[], ProviderPlugin]]
-"""Known providers by name; each is imported only when a pool uses it."""
 
 
 def installed_providers() -> Providers:
@@ -82,128 +66,87 @@ def load(
     already runs leave it out: a directory that vanished must not keep machines from being given
     back.
     """
-    path = path.absolute()
     document = read_document(path)
-    known = installed_providers() if providers is None else providers
-    plugins, options, problems = _check_pools(document, known)
-    settings: Settings | None = None
-    try:
-        settings = Settings.model_validate(_without_provider_keys(document.data))
-    except ValidationError as bad:
-        problems += [Problem(_place(e["loc"]), _message(e)) for e in _errors(bad)]
-    if settings is not None:
-        problems += cross_check(settings)
-    if settings is not None and not problems and not document.problems:
-        configuration = Configuration(path, settings, plugins, options)
-        problems += _check_paths(configuration)
+    pools = PoolOptions(installed_providers() if providers is None else providers)
+    tidied = tidy(document, pools.keys_of)
+    problems, draft, broken = _judge(document, tidied, pools, path.absolute())
+    if draft is not None:
+        findings = [*broken_rules(draft), *_socket(draft)]
         if look_on_host:
-            problems += host_check(settings, options, configuration.model_source)
-        if not problems:
-            return configuration
-    told = {p.place for p in document.problems}
-    located = [
-        Problem(p.place, p.message, document.line_of(p.place))
-        for p in problems
-        if p.place not in told
+            findings += missing_on_host(draft)
+        problems += _sound(findings, broken)
+    if problems or draft is None:
+        raise BadConfiguration(path, _located(_once(problems), tidied.lines))
+    warnings = _located(_sound(advice(draft, look_on_host=look_on_host), broken), tidied.lines)
+    return Configuration(draft.path, draft.settings, draft.plugins, draft.options, warnings)
+
+
+def _judge(
+    document: Document, tidied: Tidied, pools: PoolOptions, path: Path
+) -> tuple[list[Problem], Draft | None, set[Place]]:
+    """What is wrong with keys and values by themselves, and what is left to judge by rules."""
+    plugins, options, of_pools = pools.check(tidied.data, path.parent)
+    settled = settle(pools.without_own_keys(tidied.data), path.parent)
+    values = [p for p in (*of_pools, *settled.problems) if p.place not in tidied.guessed]
+    broken = {*settled.broken, *(p.place for p in of_pools)}
+    # What was read under another name is as good as its mistake: rules do not judge it.
+    broken |= {p for p in tidied.guessed if not isinstance(_at(tidied.data, p), dict)}
+    draft = None
+    if settled.settings is not None:
+        names = _written_names(tidied.data, settled.settings.node_pools)
+        draft = Draft(path, settled.settings, plugins, options, names, tidied.lines)
+    return [*tidied.problems, *document.problems, *values], draft, broken
+
+
+def _written_names(data: Any, pools: Iterable[Any]) -> tuple[str, ...]:
+    raw = data.get("node_pools")
+    written = [p.get("name") for p in raw if isinstance(p, dict)] if isinstance(raw, list) else []
+    return tuple(name for name in written if isinstance(name, str))
+
+
+def _at(data: Any, place: Place) -> Any:
+    for part in place:
+        data = data[part]
+    return data
+
+
+def _sound(findings: Iterable[Finding], broken: set[Place]) -> list[Problem]:
+    """What rules found, where they looked at nothing that is wrong already."""
+    return [
+        Problem(f.place, f.message)
+        for f in findings
+        if not any(touches(place, broken) for place in (f.place, *f.because))
     ]
-    found = sorted([*document.problems, *located], key=lambda p: (p.line or 0, p.path))
-    raise BadConfiguration(path, tuple(found))
 
 
-def _where(path: Path, problem: Problem) -> str:
-    return f"{path.name}:{problem.line}" if problem.line else path.name
+def _once(problems: Iterable[Problem]) -> Iterable[Problem]:
+    """The first that is said of each place: what follows is said because of it."""
+    first: dict[Place, Problem] = {}
+    for problem in problems:
+        first.setdefault(problem.place, problem)
+    return first.values()
 
 
-def _raw_pools(data: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    pools = data.get("node_pools") if isinstance(data, dict) else None
-    for index, pool in enumerate(pools if isinstance(pools, list) else ()):
-        if isinstance(pool, dict):
-            yield index, pool
+def _located(problems: Iterable[Problem], lines: Mapping[Place, int]) -> tuple[Problem, ...]:
+    """With their lines, in the order of the file."""
+    placed = [p if p.line else replace(p, line=_line(p.place, lines)) for p in problems]
+    return tuple(sorted(placed, key=lambda p: (p.line or 0, p.path)))
 
 
-def _without_provider_keys(data: Any) -> Any:
-    """The file without the keys that only a provider can judge."""
-    kept = {
-        index: {k: v for k, v in pool.items() if k in NodePool.model_fields}
-        for index, pool in _raw_pools(data)
-    }
-    if not kept:
-        return {} if data is None else data
-    pools = [kept.get(index, pool) for index, pool in enumerate(data["node_pools"])]
-    return {**data, "node_pools": pools}
+def _line(place: Place, lines: Mapping[Place, int]) -> int | None:
+    """The line of a place, else that of the nearest section around it."""
+    while place and place not in lines:
+        place = place[:-1]
+    return lines.get(place)
 
 
-def _check_pools(
-    document: Document, known: Providers
-) -> tuple[dict[str, ProviderPlugin], dict[str, Any], list[Problem]]:
-    """Finds each pool's provider and lets it judge its own keys."""
-    plugins: dict[str, ProviderPlugin] = {}
-    options: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for index, pool in _raw_pools(document.data):
-        provider = pool.get("provider")
-        if not isinstance(provider, str):
-            continue  # told by the pool's own check
-        place: Place = ("node_pools", index)
-        if provider not in known:
-            names = ", ".join(sorted(known)) or "none is installed"
-            message = f"unknown provider {provider!r}; known: {names}"
-            problems.append(Problem((*place, "provider"), message))
-            continue
-        try:
-            plugin = known[provider]()
-        except (ImportError, AttributeError) as bad:
-            message = f"provider {provider!r} cannot be loaded ({bad}); is its extra installed?"
-            problems.append(Problem((*place, "provider"), message))
-            continue
-        own = {str(k): v for k, v in pool.items() if k not in NodePool.model_fields}
-        try:
-            checked = plugin.options.model_validate(own)
-        except ValidationError as bad:
-            problems += [Problem((*place, *_place(e["loc"])), _message(e)) for e in _errors(bad)]
-            continue
-        plugins[str(pool.get("name"))] = plugin
-        options[str(pool.get("name"))] = checked
-    return plugins, options, problems
-
-
-def _check_paths(configuration: Configuration) -> list[Problem]:
+def _socket(draft: Draft) -> Iterator[Finding]:
+    configuration = Configuration(draft.path, draft.settings, {}, {})
     size = len(str(configuration.admin_socket).encode())
-    if size <= _SOCKET_LIMIT:
-        return []
-    message = (
-        f"the admin socket's path has {size} bytes and Linux takes {_SOCKET_LIMIT}: "
-        f"{configuration.admin_socket}; set admin.socket or a shorter state_dir"
-    )
-    return [Problem(("state_dir",), message)]
-
-
-def _errors(bad: ValidationError) -> list[Any]:
-    return list(bad.errors(include_url=False, include_context=False))
-
-
-def _place(loc: tuple[int | str, ...]) -> Place:
-    """Pydantic's location without its own marks (`[key]`, union members)."""
-    return tuple(part for part in loc if part not in ("[key]", "CommandEngine"))
-
-
-_MESSAGES = {
-    "extra_forbidden": "unknown key",
-    "missing": "is missing",
-    "string_type": "must be text (in quotes, if it looks like a number)",
-    "int_type": "must be a whole number, in decimal digits",
-    "float_type": "must be a number",
-    "tuple_type": "must be a list",
-    "dict_type": "must be a mapping of keys to values",
-    "model_type": "must be a mapping of keys to values",
-}
-
-
-def _message(error: Mapping[str, Any]) -> str:
-    given = error.get("input")
-    known = _MESSAGES.get(error["type"])
-    if error["type"] in ("missing", "extra_forbidden") and known:
-        return known
-    text = known or str(error["msg"]).removeprefix("Value error, ")
-    shown = isinstance(given, str | int | float) and repr(given) not in text
-    return f"{text}, not {given!r}" if shown and error["type"] != "value_error" else text
+    if size > _SOCKET_LIMIT:
+        key: Place = ("admin", "socket") if draft.settings.admin.socket else ("state_dir",)
+        yield Finding(
+            key,
+            f"the admin socket's path has {size} bytes and Linux takes {_SOCKET_LIMIT}: "
+            f"{configuration.admin_socket}; set admin.socket or a shorter state_dir",
+        )

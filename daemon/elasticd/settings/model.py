@@ -1,121 +1,69 @@
-"""The configuration file as pydantic models: what keys there are and what each may hold.
-
-Strict everywhere: an unknown key, a wrong type, a bare number for a duration is an error. Rules
-that span sections stand in `Settings`; what needs the file system or a provider is in `load`.
-"""
+"""The configuration file as pydantic models: the whole, the pools, and the models served."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator
 
-from elasticd.settings.paths import known_home
-from elasticd.settings.units import Address, Duration, HostPort, Timeout
+from elasticd.option_types import Duration, Timeout
+from elasticd.settings.sections import Admin, Agent, Gateway, Ray, Section, Weights
+from elasticd.settings.sources import parse_source
+from elasticd.settings.texts import EnvName, EnvText, ModelName, Name, OptionName, PathText, Texts
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
-ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}$")]
-EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-OptionName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")]
+__all__ = ["AUTO", "CommandEngine", "Model", "NodePool", "Scaling", "Section", "Settings"]
+
+AUTO = 0
+"""`gpus_per_replica: auto`: as few GPUs as hold the model on the offering at hand."""
 
 
-def _plain_text(value: Any) -> Any:
-    """YAML reads `1` as a number where an environment means the text `1`."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-EnvText = Annotated[str, BeforeValidator(_plain_text)]
-PathText = Annotated[str, AfterValidator(known_home)]
-Texts = Annotated[tuple[str, ...], Field(strict=False)]
-
-
-class Section(BaseModel):
-    """A mapping of the file: unknown keys refused, no silent conversion, frozen."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Gateway(Section):
-    """The entry for clients. `max_wait` holds a request while capacity comes."""
-
-    listen: HostPort = Address("127.0.0.1", 8000)
-    max_wait: Timeout = 300.0
-    idle_timeout: Timeout = 120.0
-
-    @field_validator("listen")
-    @classmethod
-    def _loopback(cls, value: Address) -> Address:
-        if not value.is_loopback:
-            raise ValueError(
-                f"{value} is reachable from outside and the gateway has no API keys yet; "
-                f"listen on 127.0.0.1:{value.port} and put an authenticating proxy in front"
-            )
+def _gpus(value: Any) -> int:
+    if value == "auto":
+        return AUTO
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
+    shared = "an engine takes whole GPUs, tensor parallel one for each rank; "
+    why = shared if isinstance(value, float) else ""
+    given = value if value is None else str(value)[:40]
+    raise ValueError(f"{given} GPUs: {why}allowed: auto, or a whole number from 1")
 
 
-class Admin(Section):
-    """Where commands and people reach the controller. `socket` default: in the state directory."""
-
-    socket: PathText | None = None
-    listen: HostPort = Address("127.0.0.1", 8701)
-
-
-class Ray(Section):
-    """The Ray cluster: our own head on `port` (`head: managed`), or one that runs at `address`."""
-
-    head: Literal["managed"] | None = None
-    address: HostPort | None = None
-    port: Annotated[int, Field(ge=1024, le=65535)] = 6379
-
-    @model_validator(mode="after")
-    def _one_head(self) -> Self:
-        if self.head is not None and self.address is not None:
-            raise ValueError("give either `head: managed` or the `address` of a running head")
-        return self
-
-    @property
-    def managed(self) -> bool:
-        """Whether we run the head ourselves."""
-        return self.address is None
-
-
-class Agent(Section):
-    """The cluster agent, which machines and the controller talk to."""
-
-    listen: HostPort = Address("127.0.0.1", 8702)
-
-    @field_validator("listen")
-    @classmethod
-    def _loopback(cls, value: Address) -> Address:
-        if not value.is_loopback:
-            raise ValueError(f"{value}: the agent speaks clear text; use 127.0.0.1:{value.port}")
-        return value
+Gpus = Annotated[
+    int,
+    BeforeValidator(_gpus),
+    PlainSerializer(lambda gpus: gpus or "auto"),
+    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1}]}),
+]
 
 
 class NodePool(Section):
     """Where machines may come from. Keys that are not listed here go to the provider."""
 
     name: Name
+    """What models call it in `pools`."""
     provider: Name
+    """Who rents the machines out."""
     market: Literal["spot", "on_demand", "reserved"] | None = None
+    """How machines are paid for; default: as the provider does by itself."""
     accelerators: Texts = ()
-    max_nodes: Annotated[int, Field(ge=1)]
+    """GPU kinds that may be rented, by their usual names; empty: any."""
+    max_nodes: Annotated[int, Field(ge=0)]
+    """The most machines at once. 0: nothing is rented and what is there is drained."""
     boot_timeout: Timeout = 900.0
+    """From the launch of a machine until it has joined."""
+    gpu_timeout: Timeout = 300.0
+    """How long a machine that is up may show too few GPUs before it is given up."""
     idle_timeout: Duration = 120.0
+    """A machine without replicas goes back after this."""
+    max_loads: Annotated[int, Field(ge=1)] = 2
+    """How many engines may load at once on one machine; loading takes much memory."""
 
 
 class CommandEngine(Section):
     """Any OpenAI-compatible server. Placeholders: `{port}`, `{model}`, `{gpus}`."""
 
     command: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+    """The program and its arguments; `{port}` must be among them."""
 
     @field_validator("command")
     @classmethod
@@ -129,43 +77,54 @@ class Scaling(Section):
     """Bounds and targets; the counts of requests are per replica."""
 
     min_replicas: Annotated[int, Field(ge=0)] = 1
+    """Never fewer. 0: none without requests, and the first request wakes the model."""
     max_replicas: Annotated[int, Field(ge=1)] = 1
+    """Never more."""
     target_ongoing_requests: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 16.0
+    """Per replica; more than this, for `upscale_delay`, asks for another replica."""
     max_ongoing_requests: Annotated[int, Field(ge=1)] = 64
+    """Per replica; above it requests wait in the gateway."""
     upscale_delay: Duration = 10.0
+    """How long more must be wanted before there is more. From zero it is at once."""
     downscale_delay: Duration = 300.0
+    """How long less must be wanted before there is less."""
     scale_to_zero_after: Duration | None = None
-
-    @model_validator(mode="after")
-    def _bounds(self) -> Self:
-        if self.min_replicas > self.max_replicas:
-            raise ValueError(f"min_replicas {self.min_replicas} > max_replicas {self.max_replicas}")
-        if self.target_ongoing_requests > self.max_ongoing_requests:
-            raise ValueError(
-                f"target_ongoing_requests {self.target_ongoing_requests:g} can never be reached "
-                f"above max_ongoing_requests {self.max_ongoing_requests}"
-            )
-        if self.scale_to_zero_after is not None and self.min_replicas > 0:
-            raise ValueError("scale_to_zero_after works with min_replicas: 0 only")
-        return self
+    """From the last request to zero replicas; with `min_replicas: 0` only, default 30m."""
 
 
 class Model(Section):
-    """One served model. `pools` empty: any pool."""
+    """One served model."""
 
     name: ModelName
+    """What clients write as `model`."""
     source: str
+    """`hf:REPO[@REVISION]`, `file:DIRECTORY`, or `demo:tiny`."""
     engine: Literal["vllm"] | CommandEngine = "vllm"
+    """`vllm`, or `{command: [PROGRAM, …]}` for any OpenAI-compatible server."""
     engine_args: dict[OptionName, Any] = Field(default_factory=dict)
+    """Options of vLLM without their dashes. Those in bytes may be sizes such as 16GiB."""
     engine_env: dict[EnvName, EnvText] = Field(default_factory=dict)
-    gpus_per_replica: Annotated[int, Field(ge=1)] = 1
+    """Added to the engine's environment."""
+    gpus_per_replica: Gpus = 1
+    """Tensor parallel over so many GPUs of one machine; `auto`: as few as hold the model."""
     accelerators: Texts = ()
+    """GPU kinds it may run on; empty: any."""
     pools: Texts = ()
+    """Where it may run; empty: in every pool."""
     scaling: Scaling = Scaling()
+    """How many replicas."""
     queue_limit: Annotated[int, Field(ge=0)] = 1000
+    """How many requests may wait; the next one is refused with 429."""
+    fetch_timeout: Timeout = 3600.0
+    """How long its weights may take to a node."""
     start_timeout: Timeout = 1200.0
+    """From the order to a replica that answers, once the weights are there."""
+    start_attempts: Annotated[int, Field(ge=1)] = 5
+    """After so many failed starts in a row the model counts as failed; nothing is rented for it."""
     stall_timeout: Timeout = 120.0
+    """How long requests may run without a single token before the replica is replaced."""
     drain_timeout: Duration = 60.0
+    """What running requests get when their replica goes."""
 
     @field_validator("engine", mode="before")
     @classmethod
@@ -178,29 +137,30 @@ class Model(Section):
     @field_validator("source")
     @classmethod
     def _source_kind(cls, value: str) -> str:
-        kind, _, rest = value.partition(":")
-        if not (kind == "file" and rest) and value != "demo:tiny":
-            raise ValueError(f"unknown source {value!r}; allowed: file:DIRECTORY, demo:tiny")
-        if kind == "file":
-            known_home(rest)
+        parse_source(value)
         return value
-
-    @model_validator(mode="after")
-    def _args_reach_someone(self) -> Self:
-        if self.engine_args and self.engine != "vllm":
-            raise ValueError("engine_args belong to `engine: vllm`; put options into the command")
-        return self
 
 
 class Settings(Section):
-    """The whole file."""
+    """The configuration of elasticd."""
 
     cluster: Name
+    """Marks every machine that is rented; it never changes."""
     state_dir: PathText = "/var/lib/elasticd"
+    """Everything elasticd must remember; it never changes."""
     on_stop: Literal["keep", "release"] | None = None
+    """The machines when elasticd is stopped; default: keep under systemd, else release."""
     gateway: Gateway = Gateway()
+    """The entry for clients."""
     admin: Admin = Admin()
+    """Where commands and people reach the controller."""
     ray: Ray = Ray()
+    """The Ray cluster."""
     agent: Agent = Agent()
+    """The cluster agent."""
+    weights: Weights = Weights()
+    """Models from a hub."""
     node_pools: Annotated[tuple[NodePool, ...], Field(strict=False)]
+    """Where machines may come from."""
     models: Annotated[tuple[Model, ...], Field(strict=False)]
+    """What is served."""

@@ -1,67 +1,12 @@
-"""Values with units, as people write them: durations and addresses.
-
-A bare number is refused wherever a unit belongs: `idle_timeout: 120` is two minutes to one reader
-and two milliseconds to the next.
-"""
+"""Addresses as people write them. Durations, sizes and money are read by `elasticd.units`."""
 
 from __future__ import annotations
 
 import ipaddress
-import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer
-
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
-_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
-_SHORTEST = 0.001
-_LONGEST = 3650 * 86400.0
-
-
-def parse_duration(value: Any) -> float:
-    """Seconds of `"90s"`, `"5m"`, `"1h30m"`: nothing, or one millisecond to ten years.
-
-    Raises `ValueError` on anything else.
-    """
-    if isinstance(value, str) and _WHOLE.fullmatch(value):
-        parts = _PART.findall(value)
-        seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
-        nothing = not re.search("[1-9]", value)  # asked of the text: tiny numbers round to zero
-        if nothing or _SHORTEST <= seconds <= _LONGEST:
-            return seconds
-        raise ValueError(f"not a useful duration: {value[:40]!r}; allowed: 0s, or 1ms to 3650d")
-    bare = isinstance(value, int | float) and not isinstance(value, bool)
-    if bare:
-        raise ValueError(f'a duration needs a unit: write "{value}s" or "{value}m", not {value}')
-    raise ValueError(f'not a duration: {value!r}; write for example "90s", "5m" or "2h"')
-
-
-def format_duration(seconds: float) -> str:
-    """The shortest way `parse_duration` reads back: `90.0` → `"1m30s"`."""
-    if seconds < 1:
-        return f"{round(seconds * 1000)}ms"
-    left, parts = round(seconds), []
-    for unit in ("d", "h", "m", "s"):
-        count, left = divmod(left, int(_UNIT_SECONDS[unit]))
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts)
-
-
-def _positive(value: Any) -> float:
-    seconds = parse_duration(value)
-    if seconds <= 0:
-        raise ValueError("must be longer than nothing")
-    return seconds
-
-
-Duration = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(format_duration)]
-"""Seconds; zero is fine."""
-
-Timeout = Annotated[float, BeforeValidator(_positive), PlainSerializer(format_duration)]
-"""Seconds; more than zero."""
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +31,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only processes of this machine reach it."""
-        if self.host == "localhost":
+        if self.host.lower() == "localhost":
             return True
         try:
             return ipaddress.ip_address(self.host).is_loopback
@@ -122,11 +67,28 @@ def parse_address(value: Any) -> Address:
         host, colon, port = value.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         host = host[1:-1] if bracketed else host
-        if colon and host and (bracketed or ":" not in host) and port.isascii() and port.isdigit():
-            if len(port) > 5 or not 1 <= int(port) <= 65535:
-                raise ValueError(f"no such port: {port[:10]}; ports are 1 to 65535")
-            return Address(host, int(port))
-    raise ValueError(f'not an address: {value!r}; write "HOST:PORT", for example "127.0.0.1:8000"')
+        if colon and _is_host(host) and (bracketed or ":" not in host):
+            return Address(host, _port(port))
+    raise ValueError(
+        f"not an address: {value if value is None else str(value)[:60]!r}; "
+        "allowed: HOST:PORT, for example 127.0.0.1:8000 or [::1]:8000"
+    )
 
 
-HostPort = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str)]
+def _is_host(text: str) -> bool:
+    return bool(text) and not any(c.isspace() or c in "/@#?[]" for c in text)
+
+
+def _port(text: str) -> int:
+    plain = text.isascii() and text.isdigit() and not text.startswith("0")
+    if not plain or len(text) > 5 or int(text) > 65535:
+        raise ValueError(f"no such port: {text[:10]!r}; allowed: 1 to 65535, in plain digits")
+    return int(text)
+
+
+HostPort = Annotated[
+    Address,
+    BeforeValidator(parse_address),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string", "pattern": r"^.+:[1-9][0-9]{0,4}$"}),
+]

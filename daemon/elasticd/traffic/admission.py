@@ -6,94 +6,32 @@ clock: `now` is an argument, and each method returns the outcomes for the async 
 The rules:
 
 * A ticket ends in exactly one of: `Granted`, `Expired`, `Rejected`, or its owner leaves.
-* Order is priority (9 first), then arrival. A retry keeps its arrival, so it stands in front.
+* Order is priority (9 first), then fairness between keys, then arrival (`Line`). A retry keeps its
+  arrival, so it stands in front.
 * Leaving, for whatever reason, frees the slot and grants it to the next ticket at once.
 * A request that lost its replica waits afresh; one that was only refused keeps its deadline.
 """
 
 from __future__ import annotations
 
-import bisect
-import enum
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from elasticd.routing_table import Endpoint, ModelRoute, RoutingTable
 from elasticd.traffic.census import Census, ModelCount
-from elasticd.traffic.routing import ReplicaKey, Router, replica_key
-
-DEFAULT_PRIORITY = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What a request wants: a slot of the model. Priority 9 goes first, 0 last."""
-
-    model: str
-    priority: int = DEFAULT_PRIORITY
-
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """A waiting request. `deadline` in seconds; `tried` are replicas that failed it before."""
-
-    id: int
-    ask: Ask
-    arrived: float
-    deadline: float
-    tried: frozenset[ReplicaKey] = frozenset()
-
-    @property
-    def rank(self) -> tuple[int, float, int]:
-        """The place in the queue; smaller is sooner."""
-        return -self.ask.priority, self.arrived, self.id
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A ticket's claim on one slot of one replica."""
-
-    ticket: Ticket
-    endpoint: Endpoint
-
-
-class Refusal(enum.Enum):
-    """Why a ticket was not even kept waiting."""
-
-    NO_TABLE = "no_table"
-    UNKNOWN_MODEL = "unknown_model"
-    QUEUE_FULL = "queue_full"
-
-
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """The ticket has a slot."""
-
-    lease: Lease
-
-    @property
-    def ticket(self) -> Ticket:
-        return self.lease.ticket
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """No slot came in time. `state` says what the model was waiting for."""
-
-    ticket: Ticket
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """The ticket may not wait."""
-
-    ticket: Ticket
-    why: Refusal
-
-
-Outcome = Granted | Expired | Rejected
+from elasticd.traffic.line import Line
+from elasticd.traffic.routing import Router, replica_key
+from elasticd.traffic.tickets import (
+    Ask,
+    Expired,
+    Granted,
+    Lease,
+    Outcome,
+    Refusal,
+    Rejected,
+    Ticket,
+)
 
 
 class Admission:
@@ -103,7 +41,7 @@ class Admission:
         self._router = router or Router()
         self._table: RoutingTable | None = None
         self._routes: dict[str, ModelRoute] = {}
-        self._queues: dict[str, list[Ticket]] = {}
+        self._lines: dict[str, Line] = {}
         self._tickets: dict[int, Ticket] = {}
         self._leases: dict[int, Lease] = {}
         self._deadlines: list[tuple[float, int]] = []
@@ -122,7 +60,7 @@ class Admission:
         self._census.arrived(ask.model)
         self._enqueue(ticket)
         outcomes = self._grant(ask.model, now)
-        if ticket.id in self._tickets and len(self._queues[ask.model]) > route.queue_limit:
+        if ticket.id in self._tickets and len(self._lines[ask.model]) > route.queue_limit:
             self._dequeue(ticket)
             outcomes.append(Rejected(ticket, Refusal.QUEUE_FULL))
         self._keep(ticket)
@@ -160,8 +98,10 @@ class Admission:
             return []
         self._router.give_back(lease.endpoint)
         model = lease.ticket.ask.model
+        self._lines[model].ended(lease.ticket.ask.key)
         self._census.running(model, -1)
         outcomes = self._grant(model, now)
+        self._forget(model)
         self._count(model)
         return outcomes
 
@@ -195,7 +135,8 @@ class Admission:
             if ticket is not None:
                 self._dequeue(ticket)
                 self._count(ticket.ask.model)
-                outcomes.append(Expired(ticket, self._routes[ticket.ask.model].state))
+                route = self._routes[ticket.ask.model]
+                outcomes.append(Expired(ticket, route.state, hopeless=route.max_wait == 0.0))
         return outcomes + self._grant_all(now)
 
     def wake_at(self, now: float) -> float | None:
@@ -203,7 +144,7 @@ class Admission:
         while self._deadlines and self._deadlines[0][1] not in self._tickets:
             heapq.heappop(self._deadlines)
         times = [self._deadlines[0][0]] if self._deadlines else []
-        waiting = (self._routes[m] for m, queue in self._queues.items() if queue)
+        waiting = (self._routes[model] for model, line in self._lines.items() if len(line))
         back = self._router.next_return(waiting, now)
         if back is not None:
             times.append(back)
@@ -220,6 +161,16 @@ class Admission:
         """Whether some replica of the model takes requests, full or not."""
         route = self._routes.get(model)
         return route is not None and self._router.usable(route, now)
+
+    def has_another(self, lease: Lease, now: float) -> bool:
+        """Whether the request could go to a replica, full or not, that it has not tried yet."""
+        route = self._routes.get(lease.ticket.ask.model)
+        tried = lease.ticket.tried | {replica_key(lease.endpoint)}
+        return route is not None and self._router.usable(route, now, tried)
+
+    def is_open(self, endpoint: Endpoint) -> bool:
+        """Whether the table in force sends requests to the replica."""
+        return self._router.is_open(endpoint)
 
     @property
     def idle(self) -> bool:
@@ -246,7 +197,7 @@ class Admission:
             if route.max_wait == 0.0:
                 self._dequeue(ticket)
                 self._count(route.model)
-                outcomes.append(Expired(ticket, route.state))
+                outcomes.append(Expired(ticket, route.state, hopeless=True))
         return outcomes
 
     # -- inside ----------------------------------------------------------------------------
@@ -257,8 +208,7 @@ class Admission:
         return Ticket(self._minted, ask, arrived, now + (route.max_wait if route else 0.0))
 
     def _enqueue(self, ticket: Ticket) -> None:
-        queue = self._queues.setdefault(ticket.ask.model, [])
-        bisect.insort(queue, ticket, key=lambda t: t.rank)
+        self._lines.setdefault(ticket.ask.model, Line()).add(ticket)
         self._tickets[ticket.id] = ticket
 
     def _keep(self, ticket: Ticket) -> None:
@@ -269,36 +219,46 @@ class Admission:
 
     def _dequeue(self, ticket: Ticket) -> None:
         del self._tickets[ticket.id]
-        queue = self._queues[ticket.ask.model]
-        del queue[bisect.bisect_left(queue, ticket.rank, key=lambda t: t.rank)]
-        if not queue:
-            del self._queues[ticket.ask.model]
+        self._lines[ticket.ask.model].remove(ticket)
+        self._forget(ticket.ask.model)
+
+    def _forget(self, model: str) -> None:
+        line = self._lines.get(model)
+        if line is not None and line.idle:
+            del self._lines[model]
 
     def _grant_all(self, now: float) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        for model in sorted(self._queues):
+        for model in sorted(self._lines):
             outcomes += self._grant(model, now)
             self._count(model)
         return outcomes
 
     def _grant(self, model: str, now: float) -> list[Outcome]:
-        """Gives free slots to tickets in order. A retry that must wait does not block others."""
+        """Gives free slots to tickets in order."""
         outcomes: list[Outcome] = []
-        route = self._routes.get(model)
-        if route is None:
+        route, line = self._routes.get(model), self._lines.get(model)
+        if route is None or line is None:
             return outcomes
-        for ticket in list(self._queues.get(model, ())):
-            endpoint = self._router.choose(route, ticket.tried, now)
-            if endpoint is None:
-                if not ticket.tried:
-                    break
-                continue
+        while (lease := self._next_lease(route, line, now)) is not None:
+            ticket = lease.ticket
+            self._router.take(lease.endpoint)
+            line.started(ticket.ask.key)
             self._dequeue(ticket)
-            self._router.take(endpoint)
-            lease = self._leases[ticket.id] = Lease(ticket, endpoint)
+            self._leases[ticket.id] = lease
             self._census.running(model, +1)
             outcomes.append(Granted(lease))
         return outcomes
 
+    def _next_lease(self, route: ModelRoute, line: Line, now: float) -> Lease | None:
+        """A retry that must wait, since only replicas it has tried are free, blocks nobody."""
+        for ticket in line.in_order():
+            endpoint = self._router.choose(route, ticket.tried, now)
+            if endpoint is not None:
+                return Lease(ticket, endpoint)
+            if not ticket.tried:
+                break
+        return None
+
     def _count(self, model: str) -> None:
-        self._census.waiting(model, len(self._queues.get(model, ())))
+        self._census.waiting(model, len(self._lines.get(model, ())))

@@ -54,15 +54,20 @@ class Router:
     def __init__(self, ejection: Ejection | None = None) -> None:
         self._ejection = ejection or Ejection()
         self._standings: dict[ReplicaKey, _Standing] = {}
+        self._open: frozenset[ReplicaKey] = frozenset()
 
     def choose(self, route: ModelRoute, tried: Set[ReplicaKey], now: float) -> Endpoint | None:
         """The replica for one request now; `None` while every replica it may use is full."""
         free = [e for e in self._candidates(route, tried, now) if self.in_flight(e) < e.slots]
         return min(free, key=self._preference, default=None)
 
-    def usable(self, route: ModelRoute, now: float) -> bool:
-        """Whether any replica of the route takes requests at all, full or not."""
-        return bool(self._candidates(route, frozenset(), now))
+    def usable(self, route: ModelRoute, now: float, beside: Set[ReplicaKey] = frozenset()) -> bool:
+        """Whether any replica of the route, but those `beside`, takes requests, full or not."""
+        return any(self._able(e, now) and replica_key(e) not in beside for e in route.endpoints)
+
+    def is_open(self, endpoint: Endpoint) -> bool:
+        """Whether the last table lists the replica as one that takes requests."""
+        return replica_key(endpoint) in self._open
 
     def in_flight(self, endpoint: Endpoint) -> int:
         """Requests that run on the replica."""
@@ -110,6 +115,7 @@ class Router:
     def follow(self, table: RoutingTable) -> None:
         """Forgets what the table overrules: replicas it closed or no longer lists."""
         listed = {replica_key(e): e for m in table.models for e in m.endpoints}
+        self._open = frozenset(key for key, e in listed.items() if e.tier is Tier.OPEN)
         for key, standing in list(self._standings.items()):
             endpoint = listed.get(key)
             if endpoint is None or endpoint.tier is Tier.CLOSED:

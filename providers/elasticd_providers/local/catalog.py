@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from elasticd.provider import Market, NoCapacity, Offering, PoolContext, Rejected
+from elasticd_providers.local.environment import visible_devices
 from elasticd_providers.local.options import LocalOptions
 from elasticd_providers.local.switches import Switches
 
@@ -17,25 +19,41 @@ SIMULATED = "simulated"
 
 @dataclass(frozen=True, slots=True)
 class HostGpus:
-    """The real GPUs of this host, all of one kind."""
+    """The real GPUs of this host, all of one kind, as many as the operator's mask leaves.
+
+    `memory_mib` is the memory of one of them, `masked` how many of any the mask leaves; `None`
+    where that is not known, or where there is no mask.
+    """
 
     count: int
     kind: str
+    memory_mib: int | None = None
+    masked: int | None = None
 
 
-def host_gpus() -> HostGpus:
+def host_gpus(environ: Mapping[str, str]) -> HostGpus:
     """Asks the NVIDIA driver; a host without it has none."""
+    found = _found()
+    mask = visible_devices(environ)
+    if mask is None:
+        return found
+    return replace(found, count=min(found.count, len(mask)), masked=len(mask))
+
+
+def _found() -> HostGpus:
     if shutil.which("nvidia-smi") is not None:
         asked = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"],
             capture_output=True,
             text=True,
             check=False,
             timeout=20,
         )
-        names = [line.strip() for line in asked.stdout.splitlines() if line.strip()]
-        if asked.returncode == 0 and names:
-            return HostGpus(len(names), names[0].removeprefix("NVIDIA ").strip())
+        rows = [line.rpartition(",") for line in asked.stdout.splitlines() if line.strip()]
+        if asked.returncode == 0 and rows:
+            name, _, memory = rows[0]
+            kind = name.strip().removeprefix("NVIDIA ").strip()
+            return HostGpus(len(rows), kind, int(memory) if memory.strip().isdigit() else None)
     devices = [d for d in Path("/dev").glob("nvidia*") if d.name[6:].isdigit()]
     return HostGpus(len(devices), "nvidia")
 
@@ -52,6 +70,12 @@ class Catalog:
         else:
             self._gpu_count = options.gpus if isinstance(options.gpus, int) else 1
             kind = SIMULATED
+            if real.masked and self._gpu_count > real.masked:
+                raise Rejected(
+                    f"pool {context.pool}: gpus: {self._gpu_count}, but CUDA_VISIBLE_DEVICES "
+                    f"leaves {real.masked} on this host; declare fewer, or unset it"
+                )
+        self._gpu_memory_mib = real.memory_mib if self._shares_real_gpus else None
         self._gpu_kind = options.gpu_kind or kind
         if context.accelerators and self._gpu_kind not in context.accelerators:
             raise Rejected(
@@ -87,6 +111,7 @@ class Catalog:
                 market=self._context.market or Market.SPOT,
                 price_micros=micros,
                 currency=currency,
+                gpu_memory_mib=self._gpu_memory_mib,
             )
             for zone in self._options.zones
         )

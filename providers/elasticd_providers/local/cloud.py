@@ -73,10 +73,7 @@ class Cloud:
                 return _described(dead, InstanceState.STOPPING)
             machines = len(list(self._living()))
             offering = self._catalog.choose(request.offerings, switches, machines=machines)
-            delay = switches.boot_delay
-            if delay is None:
-                delay = self._catalog.boot_delay
-            self._write_intent(files, request, offering, delay)
+            self._write_intent(files, request, offering, switches)
             self._start(files)
             return _instance(files, _known(files))
 
@@ -147,9 +144,10 @@ class Cloud:
         return f"local-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
     def _write_intent(
-        self, files: MachineFiles, request: LaunchRequest, offering: Offering, boot_delay: float
+        self, files: MachineFiles, request: LaunchRequest, offering: Offering, switches: Switches
     ) -> None:
         """Everything a machine is started from, on disk before it is started."""
+        delay = switches.boot_delay
         self._bury(files)
         files.root.mkdir(mode=0o700)
         record = MachineRecord(
@@ -159,9 +157,10 @@ class Cloud:
             cluster=request.cluster,
             offering=offering,
             node_dir=str(_new_node_dir()),
-            boot_delay=boot_delay,
+            boot_delay=self._catalog.boot_delay if delay is None else delay,
             declared_gpus=self._catalog.declared_gpus,
             launched_at=time.time(),
+            gpus_after=switches.gpus_after,
         )
         files.write_record(record)
         for directory in ("", "home", "tmp"):
@@ -172,7 +171,11 @@ class Cloud:
 
     def _start(self, files: MachineFiles) -> None:
         record = _known(files)
-        environment = machine_environment(Path(record.node_dir), record.declared_gpus, os.environ)
+        gpus = record.declared_gpus
+        environment = machine_environment(Path(record.node_dir), gpus, os.environ)
+        if gpus is not None and record.gpus_after != 0.0:
+            never = record.gpus_after is None
+            environment["ELASTICD_DECLARED_GPUS_LATE"] = "inf" if never else str(record.gpus_after)
         with process.exclusively(files.lock) as lock:
             process.spawn(files, environment, lock)
         deadline = time.monotonic() + _START_LIMIT

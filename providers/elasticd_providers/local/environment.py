@@ -29,6 +29,14 @@ _URL_WITH_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
+def visible_devices(environ: Mapping[str, str]) -> list[str] | None:
+    """The GPUs that the operator's mask leaves; `None`: there is no mask."""
+    mask = environ.get("CUDA_VISIBLE_DEVICES")
+    if mask is None:
+        return None
+    return [name for word in mask.split(",") if (name := word.strip()) not in ("", "NoDevFiles")]
+
+
 def machine_environment(
     node_dir: Path, declared_gpus: int | None, ours: Mapping[str, str]
 ) -> dict[str, str]:
@@ -56,4 +64,7 @@ def machine_environment(
     environment["ELASTICD_NODE_DIR"] = str(node_dir)
     if declared_gpus is not None:
         environment["ELASTICD_DECLARED_GPUS"] = str(declared_gpus)
+        if not visible_devices(ours):
+            # Nobody is to use a real GPU; declared ones are none, and Ray would refuse to start.
+            environment.pop("CUDA_VISIBLE_DEVICES", None)
     return environment

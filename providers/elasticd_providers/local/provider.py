@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
@@ -23,7 +24,10 @@ from elasticd_providers.local.options import LocalOptions
 from elasticd_providers.local.switches import Switches, read_switches
 
 _POLL = 0.1
-"""Seconds between looks at `cloud.json` while it says `hang`, and at the control files."""
+"""Seconds between looks at `cloud.json` while it says `hang`."""
+
+_NOTICE_POLL = 0.5
+"""Seconds between looks at the control files: it goes on for ever, so it must cost nothing."""
 
 
 def create(context: PoolContext, options: LocalOptions) -> LocalProvider:
@@ -34,7 +38,7 @@ def create(context: PoolContext, options: LocalOptions) -> LocalProvider:
             f"pool {context.pool}: the local provider needs {' and '.join(missing)} (Linux, "
             "package util-linux) and does not find them"
         )
-    return LocalProvider(context, Catalog(context, options, host_gpus()))
+    return LocalProvider(context, Catalog(context, options, host_gpus(os.environ)))
 
 
 class LocalProvider:
@@ -119,9 +123,9 @@ class LocalProvider:
             await asyncio.sleep(_POLL)
 
     async def _pause(self) -> None:
-        """One poll interval, or until closed."""
+        """Until the next look at the control files, or until closed."""
         try:
-            async with asyncio.timeout(_POLL):
+            async with asyncio.timeout(_NOTICE_POLL):
                 await self._closed.wait()
         except TimeoutError:
             return

@@ -25,7 +25,10 @@ from elasticd.provider import Market, Offering
 
 @dataclass(frozen=True, slots=True)
 class MachineRecord:
-    """What a machine is; never changes. `launched_at` is the wall clock in seconds."""
+    """What a machine is; never changes. `launched_at` is the wall clock in seconds.
+
+    `gpus_after`: seconds from the boot until declared GPUs appear, `None`: they never do.
+    """
 
     instance_id: str
     node_id: str
@@ -36,13 +39,16 @@ class MachineRecord:
     boot_delay: float
     declared_gpus: int | None
     launched_at: float
+    gpus_after: float | None = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"v": 1}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> MachineRecord:
-        values = {field.name: document[field.name] for field in dataclasses.fields(cls)}
+        # Machines outlive upgrades: what an older record does not say has its default.
+        names = [field.name for field in dataclasses.fields(cls) if field.name in document]
+        values = {name: document[name] for name in names}
         offering = dict(values["offering"])
         offering["market"] = Market(offering["market"])
         values["offering"] = Offering(**offering)

@@ -1,12 +1,14 @@
 """`cloud.json`: how this cloud misbehaves just now. Read at every call; no file, a good day.
 
 ```json
-{"out_of_capacity": ["zone-a"], "boot_delay": "20s", "hang": true, "launch_error": "QuotaExceeded"}
+{"out_of_capacity": ["zone-a"], "boot_delay": "20s", "gpus_late": "3m", "hang": true,
+ "launch_error": "QuotaExceeded"}
 ```
 `out_of_capacity`: true, or the zones that are sold out. `boot_delay`: for machines launched from
-now on, instead of the pool's. `hang`: calls do not answer until the file changes; `"after"` lets a
-launch or a termination happen first and only holds back the answer. `launch_error`: the class of
-the provider contract that every launch fails with.
+now on, instead of the pool's. `gpus_late`, `gpus_never`: on machines launched from now on the
+declared GPUs appear so long after the boot, or not at all. `hang`: calls do not answer until the
+file changes; `"after"` lets a launch or a termination happen first and only holds back the answer.
+`launch_error`: the class of the provider contract that every launch fails with.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from elasticd import provider as contract
-from elasticd_providers.local.options import Duration
+from elasticd.option_types import Duration
 
 FILE_NAME: Final = "cloud.json"
 
@@ -41,8 +43,15 @@ class Switches(BaseModel):
 
     out_of_capacity: bool | tuple[str, ...] = False
     boot_delay: Duration | None = None
+    gpus_late: Duration = 0.0
+    gpus_never: bool = False
     hang: bool | Literal["before", "after"] = False
     launch_error: LaunchError | None = None
+
+    @property
+    def gpus_after(self) -> float | None:
+        """Seconds from the boot until the declared GPUs are there; `None`: they never are."""
+        return None if self.gpus_never else self.gpus_late
 
     def sold_out(self, zone: str) -> bool:
         if isinstance(self.out_of_capacity, bool):

@@ -10,7 +10,11 @@ import time
 
 folder = pathlib.Path(os.environ["STUB_RAY_DIR"])
 with (folder / "calls").open("a") as calls:
-    env = {name: value for name, value in os.environ.items() if "RAY" in name or "ELASTICD" in name}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if any(x in name for x in ("RAY", "ELASTICD", "VISIBLE"))
+    }
     calls.write(json.dumps({"argv": sys.argv[1:], "env": env}) + "\n")
 manner = (folder / "manner").read_text() if (folder / "manner").exists() else "up"
 if manner == "fails" or (

@@ -1,0 +1,80 @@
+"""`elasticd drain` and `undrain`: takes a node out of service as for a notice, or takes it back."""
+
+from __future__ import annotations
+
+import argparse
+
+from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, asked_by, duration
+from elasticd.cli.output import print_json
+from elasticd.ops.durations import age
+
+_EXITS = (
+    "0 the daemon took it · 1 the node cannot be drained now · "
+    "2 no such node, wrong usage ·\n3 daemon not reachable"
+)
+
+
+def add_to(commands: Commands) -> None:
+    """Declares the commands."""
+    drain_parser = add_command(
+        commands,
+        "drain",
+        "take a node out of service and give its machine back",
+        "Takes no new request to the node's replicas, starts replacements elsewhere, gives what\n"
+        "runs there until the deadline, then gives the machine back.",
+        examples=[
+            "elasticd drain node-1a2b3c4d-3-17",
+            "elasticd drain node-1a2b3c4d-3-17 --deadline 30m",
+        ],
+        exits=_EXITS,
+    )
+    undrain_parser = add_command(
+        commands,
+        "undrain",
+        "take a drain back",
+        "Puts a draining node back into service with the replicas that still live. What the\n"
+        "provider itself announced still holds.",
+        examples=["elasticd undrain node-1a2b3c4d-3-17"],
+        exits=_EXITS,
+    )
+    for parser, call in ((drain_parser, drain), (undrain_parser, undrain)):
+        add_daemon(parser)
+        parser.add_argument(
+            "node",
+            metavar="NODE",
+            help="its id, as `elasticd status` shows it, or an unmistakable beginning",
+        )
+        parser.add_argument("--json", action="store_true", help="the daemon's answer as JSON")
+        parser.set_defaults(call=call)
+    drain_parser.add_argument(
+        "--deadline",
+        type=duration,
+        default=120.0,
+        metavar="TIME",
+        help='how long running requests may take (default "2m")',
+    )
+
+
+def drain(args: argparse.Namespace) -> int:
+    """Exit 0 when the daemon took it."""
+    answer = admin_client(args).drain(args.node, args.deadline, asked_by())
+    if args.json:
+        print_json(answer)
+        return 0
+    node = answer.get("node_id", args.node)
+    print(
+        f"{node} drains, {age(args.deadline)} for what still runs; "
+        f"`elasticd undrain {node}` takes it back"
+    )
+    return 0
+
+
+def undrain(args: argparse.Namespace) -> int:
+    """Exit 0 when the daemon took it."""
+    answer = admin_client(args).undrain(args.node, asked_by())
+    if args.json:
+        print_json(answer)
+        return 0
+    node = answer.get("node_id", args.node)
+    print(f"the drain of {node} is taken back; `elasticd status` shows whether it serves again")
+    return 0

@@ -1,0 +1,70 @@
+"""Looks into a ledger that nobody serves from, without leaving a trace beside it.
+
+SQLite makes files next to a database that it opens in WAL mode, for reading too. So the way in
+depends on what lies there: a ledger that was closed in order is read as it is; one whose
+controller was killed, or lives and does not answer, through the files that exist; one that was
+copied without its shared-memory file, from a copy elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from elasticd.runtime.ledger_file import LedgerRefused, check_identity, unreadable
+
+_NAME = "ledger.sqlite"
+
+
+@contextlib.contextmanager
+def peek(state_dir: Path) -> Iterator[sqlite3.Connection]:
+    """The ledger of a state directory, for reading. Raises `LedgerRefused`."""
+    path = state_dir / _NAME
+    try:
+        if not path.is_file():
+            raise LedgerRefused(_nothing_there(state_dir, path))
+        with _way_in(path) as uri, contextlib.closing(_connect(uri)) as db:
+            check_identity(db, path)
+            yield db
+    except sqlite3.DatabaseError as bad:
+        raise unreadable(path, bad) from bad
+    except OSError as bad:
+        raise LedgerRefused(
+            f"{bad.filename or path}: cannot be read ({bad.strerror}); "
+            "run this as the daemon's user"
+        ) from bad
+
+
+def _nothing_there(state_dir: Path, path: Path) -> str:
+    if not state_dir.exists():
+        return f"{state_dir}: no such directory; no controller has run with this state_dir"
+    if not state_dir.is_dir():
+        return f"{state_dir}: not a directory; correct state_dir in the configuration"
+    if path.exists():
+        return f"{path}: not a file; correct state_dir in the configuration"
+    return f"{path}: no ledger here; no controller has run with this state_dir"
+
+
+@contextlib.contextmanager
+def _way_in(path: Path) -> Iterator[str]:
+    log = path.with_name(f"{_NAME}-wal")
+    if not log.exists():
+        with path.open("rb"):  # SQLite would only say "unable to open"
+            yield f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    elif path.with_name(f"{_NAME}-shm").exists():
+        with path.open("rb"):
+            yield f"{path.absolute().as_uri()}?mode=ro"
+    else:
+        with tempfile.TemporaryDirectory(prefix="elasticd-") as folder:
+            copy = Path(folder) / _NAME
+            shutil.copyfile(path, copy)
+            shutil.copyfile(log, copy.with_name(f"{_NAME}-wal"))
+            yield f"{copy.as_uri()}?mode=ro"
+
+
+def _connect(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(uri, uri=True, timeout=5.0)

@@ -1,0 +1,123 @@
+"""`elasticd status --watch`: the status again and again, until Ctrl-C.
+
+A terminal is redrawn in place. Elsewhere, and as JSON, something is printed when the fleet
+changed: ages that grow are no change.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from elasticd.cli.output import print_json, print_lines
+from elasticd.errors import NotReachable
+from elasticd.ops.durations import moment
+from elasticd.ops.status_change import essence
+from elasticd.ops.status_problems import is_fine
+
+_PERIOD = 1.0
+"""Seconds between two looks."""
+
+_HOME, _CLEAR_BELOW, _CLEAR_LINE = "\x1b[H", "\x1b[J", "\x1b[K"
+_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+
+
+class Daemon(Protocol):
+    """What is asked; `elasticd.cli.admin_client.AdminClient`."""
+
+    def status(self) -> dict[str, Any]: ...
+
+
+class Screen(Protocol):
+    """Where it is shown."""
+
+    def show(self, answer: dict[str, Any]) -> None: ...
+
+    def lost(self, silent: NotReachable) -> None: ...
+
+
+def watch(
+    daemon: Daemon,
+    answer: dict[str, Any],
+    text_of: Callable[[dict[str, Any]], list[str]],
+    *,
+    as_json: bool,
+) -> int:
+    """From `answer` on. The exit code is that of the last look."""
+    terminal = sys.stdout.isatty() and not as_json
+    screen: Screen = _Terminal(text_of) if terminal else _Changes(None if as_json else text_of)
+    if terminal:
+        sys.stdout.write(_HIDE_CURSOR + _HOME + _CLEAR_BELOW)
+    code = 0 if is_fine(answer) else 1
+    try:
+        screen.show(answer)
+        while True:
+            time.sleep(_PERIOD)
+            try:
+                answer = daemon.status()
+            except NotReachable as silent:
+                code = silent.exit_code
+                screen.lost(silent)
+            else:
+                code = 0 if is_fine(answer) else 1
+                screen.show(answer)
+    except KeyboardInterrupt:
+        return code
+    finally:
+        if terminal:
+            sys.stdout.write(_SHOW_CURSOR)
+            sys.stdout.flush()
+
+
+class _Terminal:
+    """Redraws; what does not fit is cut at the bottom, and said."""
+
+    def __init__(self, text_of: Callable[[dict[str, Any]], list[str]]) -> None:
+        self._text_of = text_of
+        self._lines: list[str] = []
+
+    def show(self, answer: dict[str, Any]) -> None:
+        self._lines = self._text_of(answer)
+        self._draw(f"{moment(time.time())}  Ctrl-C ends this")
+
+    def lost(self, silent: NotReachable) -> None:
+        self._draw(f"OLD, and asking again: {silent}")
+
+    def _draw(self, head: str) -> None:
+        room = shutil.get_terminal_size((80, 24)).lines - 2
+        lines = [head, *self._lines]
+        if len(lines) > room:
+            lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines"]
+        body = "".join(f"{line}{_CLEAR_LINE}\n" for line in lines)
+        sys.stdout.write(f"{_HOME}{body}{_CLEAR_BELOW}")
+        sys.stdout.flush()
+
+
+class _Changes:
+    """Prints when something changed; without `text_of` as one line of JSON."""
+
+    def __init__(self, text_of: Callable[[dict[str, Any]], list[str]] | None) -> None:
+        self._text_of = text_of
+        self._told: Any = None
+
+    def show(self, answer: dict[str, Any]) -> None:
+        now = essence(answer)
+        if now == self._told:
+            return
+        self._told = now
+        if self._text_of is None:
+            print_json(answer, one_line=True)
+        else:
+            print_lines([f"--- {moment(time.time())}", *self._text_of(answer), ""])
+
+    def lost(self, silent: NotReachable) -> None:
+        if self._told == "lost":
+            return
+        self._told = "lost"
+        if self._text_of is None:
+            print_json({"reachable": False, "problem": str(silent)}, one_line=True)
+        else:
+            print_lines([f"--- {moment(time.time())}", f"elasticd: {silent}; asking again", ""])

@@ -1,0 +1,102 @@
+"""How many replicas there are: missing ones are made, those too many are drained.
+
+A changed spec is rolled out surge one, drain one: one replica of the new spec beyond the target,
+and as soon as it is ready one of the old spec goes. Where there is no room for one more, an old
+one makes room first.
+"""
+
+from __future__ import annotations
+
+from elasticd.core.drain import drain_replica, surplus
+from elasticd.core.fleet import Replica
+from elasticd.core.lifecycle import COUNTED, ReplicaPhase
+from elasticd.core.specs import ModelSpec
+from elasticd.core.state import ModelState, State, Step
+
+LEFTOVER_TIME = 60.0
+"""Seconds for what still runs on replicas of a model that is no longer configured."""
+
+
+def adjust_counts(state: State, step: Step) -> None:
+    """Makes as many PENDING replicas as are missing, drains as many as are too many."""
+    for name in state.fleet.model_names():
+        if name not in state.models:
+            for replica in state.fleet.replicas(COUNTED, model=name):
+                end = step.now + LEFTOVER_TIME
+                drain_replica(state, step, replica, end, "model no longer configured")
+    for model in state.models.values():
+        _adjust(state, step, model)
+
+
+def _adjust(state: State, step: Step, model: ModelState) -> None:
+    target = model.target.replicas if model.target is not None else 0
+    counted = state.fleet.replicas(COUNTED, model=model.spec.name)
+    current = [r for r in counted if r.spec_hash == model.spec.spec_hash]
+    old = [r for r in counted if r.spec_hash != model.spec.spec_hash]
+    if old:
+        _roll_out(state, step, model, current, old)
+        return
+    if model.spec.unresolved:
+        return
+    for _ in range(target - len(current)):
+        _new_replica(state, step, model.spec)
+    _drain(state, step, model, surplus(current, len(current) - target), "no longer needed")
+
+
+def _roll_out(
+    state: State, step: Step, model: ModelState, current: list[Replica], old: list[Replica]
+) -> None:
+    target = model.target.replicas if model.target is not None else 0
+    if model.spec.unresolved:
+        _drain(state, step, model, surplus(old, len(old) - target), "no longer needed")
+        return
+    placed = [r for r in old if r.phase is not ReplicaPhase.PENDING]
+    unplaced = [r for r in old if r.phase is ReplicaPhase.PENDING]
+    _drain(state, step, model, unplaced, "replaced by a newer spec")
+    surge = min(target - len(current), target + 1 - len(current) - len(placed))
+    for _ in range(surge):
+        _new_replica(state, step, model.spec)
+    ready = sum(1 for r in current if r.phase is ReplicaPhase.READY)
+    leaving = surplus(placed, min(len(placed), ready + len(placed) - target))
+    _drain(state, step, model, leaving, "replaced by a newer spec")
+    _drain(state, step, model, surplus(current, len(current) - target), "no longer needed")
+
+
+def make_room(state: State, step: Step) -> bool:
+    """Where a roll-out finds no place for one more, an old replica goes first.
+
+    Only if all that are wanted serve, and never because a new one does not start or because it is
+    not known yet what could be rented. Tells whether one goes.
+    """
+    made = False
+    for model in state.models.values():
+        if not model.no_room or model.failures:
+            continue
+        target = model.target.replicas if model.target is not None else 0
+        counted = state.fleet.replicas(COUNTED, model=model.spec.name)
+        serving = [r for r in counted if r.phase is ReplicaPhase.READY]
+        old = [r for r in serving if r.spec_hash != model.spec.spec_hash]
+        if old and len(serving) >= target:
+            _drain(state, step, model, surplus(old, 1), "makes room for a newer spec")
+            made = True
+    return made
+
+
+def _drain(state: State, step: Step, model: ModelState, leaving: list[Replica], why: str) -> None:
+    for replica in leaving:
+        drain_replica(state, step, replica, step.now + model.spec.drain_timeout, why)
+
+
+def _new_replica(state: State, step: Step, spec: ModelSpec) -> None:
+    replica = Replica(
+        id=state.fleet.mint("r"),
+        incarnation=1,
+        model=spec.name,
+        spec_hash=spec.spec_hash,
+        gpus=spec.gpus_per_replica,
+        phase=ReplicaPhase.PENDING,
+        created=step.now,
+        since=step.now,
+    )
+    state.fleet.put_replica(replica)
+    step.because(f"replica:{replica.id}", f"{spec.name}: wanted")

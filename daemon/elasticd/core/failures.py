@@ -1,0 +1,60 @@
+"""Starts that fail: the pauses between them, and when a model counts as failed."""
+
+from __future__ import annotations
+
+from elasticd.core.fleet import Replica
+from elasticd.core.lifecycle import NodePhase
+from elasticd.core.state import State, Step, growing_pause
+
+PROBE_PERIOD = 600.0
+"""Seconds between two tries of a model that counts as failed, on nodes that are there anyway."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 300.0
+
+
+def count_failed_start(state: State, step: Step, replica: Replica, cause: str) -> None:
+    """A replica that did not get ready: the model's next start waits, longer each time.
+
+    Neither the loss of its node nor a start of an older spec says anything about the model.
+    """
+    model = state.models.get(replica.model)
+    if (
+        model is None
+        or replica.spec_hash != model.spec.spec_hash
+        or _node_is_to_blame(state, replica)
+    ):
+        return
+    was_failed = model.failed
+    model.failures += 1
+    model.last_cause = cause
+    model.last_tail = replica.log_tail or model.last_tail
+    if model.failed:
+        model.retry_at = step.now + PROBE_PERIOD
+    else:
+        pause = growing_pause(model.failures, _FIRST_PAUSE, _LONGEST_PAUSE)
+        model.retry_at = step.now + pause
+    if model.failed and not was_failed:
+        step.because(
+            f"model:{replica.model}",
+            f"failed: {model.failures} starts in a row did not get ready, last: {cause}; nothing "
+            "more is bought for it",
+        )
+
+
+def _node_is_to_blame(state: State, replica: Replica) -> bool:
+    if not replica.node_id:
+        return False
+    node = state.fleet.node(replica.node_id)
+    return node is None or node.phase is not NodePhase.READY or node.dead_since is not None
+
+
+def no_start_now(step: Step, failures: int, retry_at: float, starting: bool, cause: str) -> str:
+    """Why a model that has just failed to start gets no further start now; empty: it may.
+
+    After a failure one replica at a time tries: what broke it would break all of them.
+    """
+    if not step.due(retry_at):
+        return f"after a failed start ({cause})"
+    if failures and starting:
+        return f"one start at a time after a failed start ({cause})"
+    return ""

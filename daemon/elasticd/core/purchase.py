@@ -1,0 +1,114 @@
+"""Renting: the cheapest offering that fits, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from elasticd.core.fleet import Node
+from elasticd.core.lifecycle import NodePhase
+from elasticd.core.shapes import gpus_on
+from elasticd.core.specs import ModelSpec
+from elasticd.core.state import ModelState, PoolState, State, Step
+from elasticd.provider import Offering
+
+
+def buy(state: State, step: Step, model: ModelState) -> Node | None:
+    """Asks for a machine of the pool with the cheapest offering that fits."""
+    best: tuple[int, PoolState, tuple[Offering, ...]] | None = None
+    for name in model.spec.pools:
+        pool = state.pools.get(name)
+        offers = _for_sale(state, step, pool, model.spec)[0] if pool is not None else ()
+        if pool is not None and offers and (best is None or offers[0].price_micros < best[0]):
+            best = (offers[0].price_micros, pool, offers)
+    if best is None:
+        model.unplaced = True
+        return None
+    price, pool, offers = best
+    node = Node(
+        id=state.fleet.mint("n"),
+        pool=pool.spec.name,
+        phase=NodePhase.REQUESTED,
+        created=step.now,
+        since=step.now,
+        offerings=offers,
+    )
+    step.because(
+        f"node:{node.id}",
+        f"rented for {model.spec.name}: {offers[0].id} at {price / 1e6:.2f} "
+        f"{offers[0].currency}/h is the cheapest that fits",
+    )
+    return state.fleet.put_node(node)
+
+
+def refusals(state: State, step: Step, spec: ModelSpec) -> tuple[str, bool]:
+    """Why no pool sells, as things are after this step's purchases; whether all of it is known."""
+    told, all_known = [], True
+    for name in spec.pools:
+        pool = state.pools.get(name)
+        if pool is None:
+            told.append(f"{name}: no such pool")
+            continue
+        offers, refusal, known = _for_sale(state, step, pool, spec)
+        all_known = all_known and known and not offers
+        if refusal:
+            told.append(f"{name}: {refusal}")
+    return "; ".join(told), all_known
+
+
+def _for_sale(
+    state: State, step: Step, pool: PoolState, spec: ModelSpec
+) -> tuple[tuple[Offering, ...], str, bool]:
+    """The pool's offerings that fit, cheapest first, or why nothing can be bought there.
+
+    The last value is false where the answer rests on not knowing: nothing may follow from it.
+    """
+    if pool.spec.max_nodes == 0:
+        return (), "closed (max_nodes 0)", True
+    if pool.foreign:
+        return (), f"machines there belong to another ledger ({pool.foreign})", False
+    if pool.listed_at is None or pool.offerings is None:
+        return (), pool.last_error or "its machines are not listed yet", False
+    if not step.due(pool.blocked_until):
+        return (), pool.blocked, False
+    wanted, unfit = _fitting(pool, spec)
+    if not wanted:
+        return (), unfit, True
+    if state.fleet.paid_in(pool.spec.name) + len(pool.orphans) >= pool.spec.max_nodes:
+        return (), f"max_nodes {pool.spec.max_nodes} reached{_leaving(state, pool)}", True
+    fresh = [o for o in wanted if o.available and step.due(pool.aside.get(o.id, (0.0, 0))[0])]
+    if not fresh:
+        return (), "sold out" + (f" ({pool.last_error})" if pool.last_error else ""), True
+    return tuple(sorted(fresh, key=lambda o: (o.price_micros, o.id))), "", True
+
+
+def _leaving(state: State, pool: PoolState) -> str:
+    """Machines that still count although they are on their way out."""
+    ending = [n for n in state.fleet.nodes({NodePhase.TERMINATING}) if n.pool == pool.spec.name]
+    count = len(ending) + len(pool.orphans)
+    return f", {count} of them still ending" if count else ""
+
+
+def _fitting(pool: PoolState, spec: ModelSpec) -> tuple[list[Offering], str]:
+    """Offerings on which a replica can run; if there are none, what is needed and what there is."""
+    kinds = [k for k in (pool.spec.accelerators, spec.accelerators) if k]
+    known = pool.offerings or ()
+    right = [o for o in known if all(o.gpu_kind in accepted for accepted in kinds)]
+    fitting, why_not = [], ""
+    for offering in right:
+        gpus, why = gpus_on(spec, offering)
+        if gpus is not None and gpus <= offering.gpu_count:
+            fitting.append(offering)
+        else:
+            why_not = why or why_not
+    if fitting:
+        return fitting, ""
+    needed = f"{spec.gpus_per_replica} GPUs on one machine"
+    if not right and known and kinds:
+        needed += f" ({', '.join(spec.accelerators or pool.spec.accelerators)})"
+    return [], why_not or f"needs {needed}; there is {_shapes(known)}"
+
+
+def _shapes(offerings: Iterable[Offering]) -> str:
+    """`1 × L4, 4 × L4`: what one machine of each kind has."""
+    shapes = sorted({(o.gpu_kind, o.gpu_count) for o in offerings})
+    return ", ".join(f"{count} × {kind}" for kind, count in shapes) or "no offering at all"

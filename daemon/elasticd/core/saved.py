@@ -1,0 +1,81 @@
+"""What outlives the controller beside nodes and replicas, as rows of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from elasticd.core.records import Row
+from elasticd.core.state import Hold, ModelState, State
+
+
+class Keeper:
+    """Reads the rows of an earlier life into `state`, and tells which rows have changed since."""
+
+    def __init__(self, state: State, rows: Sequence[Row]) -> None:
+        self._state = state
+        self._saved: dict[tuple[str, str], dict[str, Any]] = {}
+        for row in rows:
+            if row.doc is None:
+                continue
+            if row.kind == "model":
+                state.saved_models[row.id] = row.doc
+            elif row.kind == "usual":
+                state.usual[row.id] = float(row.doc["seconds"])
+            elif row.kind == "down":
+                state.down = str(row.doc["by"])
+            elif row.kind != "cluster":
+                continue
+            self._saved[row.kind, row.id] = row.doc
+
+    def changed_rows(self) -> list[Row]:
+        """Rows to write since the last call, those of the fleet included."""
+        rows = list(self._state.fleet.changed_rows())
+        now = self._documents()
+        for key, doc in now.items():
+            if self._saved.get(key) != doc:
+                rows.append(Row(*key, doc))
+        rows += [Row(*key, None) for key in self._saved if key not in now]
+        self._saved = now
+        return rows
+
+    def _documents(self) -> dict[tuple[str, str], dict[str, Any]]:
+        state = self._state
+        docs: dict[tuple[str, str], dict[str, Any]] = {
+            ("model", name): doc for name, doc in state.saved_models.items()
+        }
+        for name, model in state.models.items():
+            if model.target is not None:
+                docs["model", name] = _model(model, model.target.replicas)
+        for what, seconds in state.usual.items():
+            docs["usual", what] = {"seconds": round(seconds, 1)}
+        if state.down:
+            docs["down", "fleet"] = {"by": state.down}
+        saved_cluster = self._saved.get(("cluster", "name"))
+        if state.cluster:
+            docs["cluster", "name"] = {"name": state.cluster}
+        elif saved_cluster is not None:
+            docs["cluster", "name"] = saved_cluster
+        return docs
+
+
+def _model(model: ModelState, target: int) -> dict[str, Any]:
+    doc: dict[str, Any] = {"target": target}
+    if model.failures:
+        doc["failures"] = model.failures
+        doc["last_cause"] = model.last_cause
+        doc["last_tail"] = list(model.last_tail)
+    hold = model.hold
+    if hold is not None:
+        doc["hold"] = {"replicas": hold.replicas, "until": hold.until, "by": hold.by}
+    return doc
+
+
+def restore_model(model: ModelState, doc: dict[str, Any]) -> None:
+    """What an earlier life knew of a model that is configured (again)."""
+    model.failures = int(doc.get("failures", 0))
+    model.last_cause = str(doc.get("last_cause", ""))
+    model.last_tail = tuple(map(str, doc.get("last_tail", ())))
+    hold = doc.get("hold")
+    if hold is not None:
+        model.hold = Hold(int(hold["replicas"]), hold["until"], str(hold["by"]))

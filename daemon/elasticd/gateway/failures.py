@@ -1,0 +1,106 @@
+"""The ways in which a replica can fail a request; each class is a rule of what happens next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from multidict import CIMultiDict
+
+from elasticd.gateway import sse
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Status and end-to-end headers of the engine's answer."""
+
+    status: int
+    headers: CIMultiDict[str]
+    events: bool
+    """Whether the body is a stream of server-sent events."""
+    json: bool
+    """Whether the body is one JSON value."""
+
+
+def head_of(status: int, headers: CIMultiDict[str]) -> Head:
+    """The head with these headers."""
+    kind = headers.get("Content-Type", "")
+    return Head(
+        status, headers, kind.startswith(sse.MEDIA_TYPE), kind.startswith("application/json")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The start of an answer: what can be sent at once, and whether that is all of it."""
+
+    head: Head
+    data: bytes
+    complete: bool
+
+
+class ReplicaFailed(Exception):
+    """The replica did not answer, or not to the end."""
+
+
+class ReplicaRefused(ReplicaFailed):
+    """It never took the request."""
+
+
+class ReplicaBusy(ReplicaRefused):
+    """It answered that it cannot serve now (status 503): alive, and worth asking again later."""
+
+
+class ReplicaLost(ReplicaFailed):
+    """The connection broke, or the engine died, after the request was sent.
+
+    `gone`: the replica itself is no more; else it lives and only this request was lost.
+    """
+
+    gone = False
+
+
+class ReplicaSilent(ReplicaFailed):
+    """It sent nothing for so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"silent for {seconds:.0f} s")
+        self.seconds = seconds
+
+
+class EngineFault(ReplicaFailed):
+    """A whole answer that says the engine failed (500, 502, 504). The request may be to blame."""
+
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(f"status {opening.head.status}")
+        self.opening = opening
+
+
+class OutOfResources(Exception):
+    """Our own machine has no descriptors, ports or memory left: says nothing of the replica."""
+
+
+_STOPPING = b"cannot schedule new futures after shutdown"
+"""vLLM that shuts down and takes nothing new, although its `/health` is still fine."""
+
+_DEAD = (b"EngineCore encountered an issue", b"EngineDeadError")
+"""vLLM whose engine process has died; its HTTP side follows soon."""
+
+_STRANGER = b"wrong or missing key"
+"""The guard of another engine, which has this replica's address now."""
+
+_LONGEST_ERROR = 16 * 1024
+
+
+def failure_told(status: int, data: bytes) -> ReplicaFailed | None:
+    """What an engine says of itself in the start of an answer: it is going, or already dead."""
+    if len(data) > _LONGEST_ERROR:
+        return None
+    if status == 401:
+        return ReplicaRefused("another engine has its address") if _STRANGER in data else None
+    if status != 500 and not (status == 200 and data.startswith(b'data: {"error"')):
+        return None
+    if any(words in data for words in _DEAD):
+        dead = ReplicaLost("its engine has died")
+        dead.gone = True
+        return dead
+    return ReplicaRefused("it is shutting down") if _STOPPING in data else None

@@ -1,0 +1,155 @@
+"""What clients meet: who asks, what for, and the telling of every outcome.
+
+Answers itself what needs no replica, hands the rest to the dispatcher, and keeps count of what
+runs so that the gateway can stop without cutting anything it need not cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+
+import structlog
+from aiohttp import web
+
+from elasticd.gateway import errors, openai
+from elasticd.gateway.body import read_body
+from elasticd.gateway.call import call_of, request_id_of
+from elasticd.gateway.config import GatewayConfig
+from elasticd.gateway.dispatcher import Dispatcher
+from elasticd.gateway.errors import ApiError
+from elasticd.gateway.keys import Caller, KeyRing
+from elasticd.gateway.paths import is_plain
+from elasticd.gateway.reply import Reply
+from elasticd.routing_table import RoutingTable
+
+_log = structlog.get_logger("elasticd.gateway")
+
+_MODELS = "/v1/models"
+_READING = ("GET", "HEAD")
+
+
+class Front:
+    """Handles requests. `table` gives the table in force."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        table: Callable[[], RoutingTable | None],
+        keys: KeyRing,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self._config = config
+        self._table = table
+        self._keys = keys
+        self._dispatcher = dispatcher
+        self._created = int(time.time())
+        self._running: set[asyncio.Task[object]] = set()
+        self.stopping = False
+
+    def reconfigure(self, config: GatewayConfig) -> None:
+        """Other limits for requests from now on."""
+        self._config = config
+
+    async def drain(self, seconds: float) -> None:
+        """Takes no more, lets what runs finish, and tells the rest before it is cut."""
+        self.stopping = True
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=seconds)
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=1.0)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Gives every request an answer, and every answer a request id."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        request_id = request_id_of(request)
+        reply = Reply(request, request_id, self._config.comment_interval)
+        try:
+            await self._answer(request, request_id, reply)
+        except ApiError as error:
+            _log.info("request failed", request_id=request_id, code=error.code, error=error.message)
+            await self._tell(reply, request_id, error)
+        except ConnectionError:
+            # Only the client's connection: those to replicas end as `ReplicaFailed`.
+            _log.info("client disconnected", request_id=request_id, bytes_sent=reply.bytes_sent)
+            raise
+        except asyncio.CancelledError:
+            if not self.stopping or request.transport is None:
+                _log.info("client disconnected", request_id=request_id, bytes_sent=reply.bytes_sent)
+                raise
+            task.uncancel()
+            await self._tell(reply, request_id, errors.stopping())
+        except Exception:
+            _log.exception("request met a fault", request_id=request_id)
+            await self._tell(reply, request_id, errors.internal())
+        finally:
+            self._running.discard(task)
+        if self.stopping:
+            reply.response.force_close()
+        return reply.response
+
+    async def _tell(self, reply: Reply, request_id: str, error: ApiError) -> None:
+        try:
+            await reply.fail(error)
+        except ConnectionError:
+            _log.info("client disconnected", request_id=request_id, bytes_sent=reply.bytes_sent)
+            raise
+
+    async def _answer(self, request: web.BaseRequest, request_id: str, reply: Reply) -> None:
+        path = request.rel_url.raw_path
+        if path == "/health":
+            await self._health(request, reply)
+            return
+        if self.stopping:
+            raise errors.stopping()
+        caller = self._keys.caller(request.headers.get("Authorization"))
+        if not is_plain(path):
+            raise errors.not_plain(path)
+        if path == _MODELS or (path.startswith(f"{_MODELS}/") and request.method in _READING):
+            await self._models(request, reply)
+        elif path.startswith("/v1/"):
+            await self._call(request, request_id, caller, reply)
+        else:
+            raise errors.not_found(path)
+
+    async def _call(
+        self, request: web.BaseRequest, request_id: str, caller: Caller, reply: Reply
+    ) -> None:
+        """A request for a replica; it counts for its key from before its body is read."""
+        config = self._config
+        self._keys.begin(caller)
+        try:
+            body = await read_body(request, config.max_body, config.body_timeout)
+            call = call_of(request, body, request_id, caller.max_priority)
+            await self._dispatcher.answer(call, caller.name, reply)
+        finally:
+            self._keys.end(caller)
+
+    async def _health(self, request: web.BaseRequest, reply: Reply) -> None:
+        """Fine means: it takes requests. Whether models have replicas is not its business."""
+        if request.method not in _READING:
+            raise errors.wrong_method(request.method, "/health", "GET")
+        table = self._table()
+        state = "stopping" if self.stopping else "ok" if table else "no routing table"
+        body = {"status": state, "epoch": table and table.epoch, "version": table and table.version}
+        await reply.json(200 if state == "ok" else 503, json.dumps(body).encode())
+
+    async def _models(self, request: web.BaseRequest, reply: Reply) -> None:
+        table = self._table()
+        if request.method not in _READING:
+            raise errors.wrong_method(request.method, _MODELS, "GET")
+        if table is None:
+            raise errors.no_table()
+        name = request.path.removeprefix(_MODELS).strip("/")
+        if not name:
+            await reply.json(200, openai.model_list(table, self._created))
+        elif any(route.model == name for route in table.models):
+            await reply.json(200, openai.model_answer(name, self._created))
+        else:
+            raise errors.model_not_found(name)

@@ -1,0 +1,61 @@
+"""How often one request may be started again; the rules are documented in docs/gateway.md.
+
+Only before a byte of the answer is with the client. What the replica did with the request decides:
+
+* It never took it (refused, busy, shutting down): always elsewhere, as long as it may wait.
+* It took it and is gone: elsewhere, until so many losses that the request itself is suspect.
+* It took it, failed, and still lives: once more, elsewhere. It may be the request.
+* It answered with a fault of its own (500, 502, 504): once more, if there is another replica; if
+  that one fails too, the client gets the engine's answer as it is.
+"""
+
+from __future__ import annotations
+
+from elasticd.gateway.errors import ApiError, no_first_byte, replica_lost
+from elasticd.gateway.failures import (
+    EngineFault,
+    ReplicaFailed,
+    ReplicaLost,
+    ReplicaRefused,
+    ReplicaSilent,
+)
+from elasticd.traffic.tickets import Lease
+
+
+class Replay:
+    """One request's story of failures."""
+
+    def __init__(self, model: str, max_losses: int) -> None:
+        self._model = model
+        self._max_losses = max_losses
+        self._losses = 0
+        self._strikes = 0
+        self.fault: EngineFault | None = None
+        """The answer that the client gets if no other replica has a better one."""
+        self.suspect: Lease | None = None
+        """Whose fault it was; an answer from elsewhere proves that it was not the request's."""
+
+    @property
+    def may_retry_faults(self) -> bool:
+        """Whether a fault answer may still be tried elsewhere."""
+        return self._strikes == 0
+
+    def failed(self, lease: Lease, failure: ReplicaFailed) -> None:
+        """Takes note. Raises `ApiError` if the request is not started again."""
+        if isinstance(failure, ReplicaRefused):
+            return
+        if isinstance(failure, ReplicaLost) and failure.gone:
+            self._losses += 1
+            if self._losses >= self._max_losses:
+                raise replica_lost(self._model)
+            return
+        self._strikes += 1
+        if isinstance(failure, EngineFault):
+            self.fault, self.suspect = failure, lease
+        elif self._strikes > 1:
+            raise self._given_up(failure)
+
+    def _given_up(self, failure: ReplicaFailed) -> ApiError:
+        if isinstance(failure, ReplicaSilent):
+            return no_first_byte(self._model, failure.seconds)
+        return replica_lost(self._model)

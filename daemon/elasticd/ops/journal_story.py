@@ -1,0 +1,151 @@
+"""A journal entry as people read it: what happened, and what was decided for it.
+
+Facts that repeat themselves (lists, samples, reports of the agent) tell nothing by themselves:
+what they changed stands in the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from elasticd.ops.admin_ports import JournalEntry
+from elasticd.ops.text_table import clean
+
+_Fact = Mapping[str, Any]
+
+
+def tell(entry: JournalEntry) -> dict[str, Any] | None:
+    """JSON-able: `facts` that happened, then the `lines` that were decided; `None`: neither."""
+    facts = list(_facts(entry))
+    lines = [
+        {"subject": str(reason.get("subject", "")), "text": clean(reason.get("text"))}
+        for reason in entry.plan.get("reasons", ())
+    ]
+    if not facts and not lines:
+        return None
+    return {
+        "seq": entry.seq,
+        "at": entry.at,
+        "epoch": entry.epoch,
+        "facts": facts,
+        "lines": lines,
+    }
+
+
+def _facts(entry: JournalEntry) -> Iterator[dict[str, str]]:
+    for fact in entry.events:
+        kind = str(fact.get("type"))
+        words = _WORDS.get(kind)
+        if words is None:
+            continue
+        try:
+            subject, text = words(fact)
+        except (KeyError, TypeError, ValueError):
+            # Written by another version of elasticd: that it happened is still worth telling.
+            subject, text = kind, "happened, as another version of elasticd wrote it down"
+        yield {"type": kind, "subject": subject, "text": clean(text)}
+
+
+def _node(fact: _Fact) -> str:
+    return f"node:{fact['node_id']}"
+
+
+def _failed(fact: _Fact) -> str:
+    return f"{fact['error']}: {fact['message']}"
+
+
+def _configured(fact: _Fact) -> tuple[str, str]:
+    spec = fact["spec"]
+    models = ", ".join(model["name"] for model in spec["models"]) or "none"
+    pools = ", ".join(pool["name"] for pool in spec["pools"]) or "none"
+    return f"cluster:{spec['cluster']}", f"configuration taken: models {models}; pools {pools}"
+
+
+def _list_failed(fact: _Fact) -> tuple[str, str]:
+    return f"pool:{fact['pool']}", f"{fact['what']} could not be listed: {_failed(fact)}"
+
+
+def _launched(fact: _Fact) -> tuple[str, str]:
+    return _node(fact), f"the provider gave machine {fact['instance']['instance_id']}"
+
+
+def _launch_failed(fact: _Fact) -> tuple[str, str]:
+    how = "refused" if fact["definite"] else "not answered clearly, will be repeated"
+    return _node(fact), f"launch {how}: {_failed(fact)}"
+
+
+def _terminated(fact: _Fact) -> tuple[str, str]:
+    # An orphan has no node: then the machine itself is the subject.
+    subject = _node(fact) if fact["node_id"] else f"machine:{fact['instance_id']}"
+    if fact["gone"]:
+        return subject, f"the provider confirms that machine {fact['instance_id']} is gone"
+    return subject, f"the provider is ending machine {fact['instance_id']}"
+
+
+def _terminate_failed(fact: _Fact) -> tuple[str, str]:
+    subject = _node(fact) if fact["node_id"] else f"machine:{fact['instance_id']}"
+    return subject, f"machine {fact['instance_id']} could not be ended: {_failed(fact)}"
+
+
+def _agent_silent(fact: _Fact) -> tuple[str, str]:
+    return "cluster", f"the cluster agent does not answer: {fact['message']}"
+
+
+def _order_failed(fact: _Fact) -> tuple[str, str]:
+    how = "was refused" if fact["definite"] else "did not arrive"
+    return f"replica:{fact['replica_id']}", f"the {fact['order']} order {how}: {fact['message']}"
+
+
+def _broken(fact: _Fact) -> tuple[str, str]:
+    text = f"the gateway's connection broke: {fact['message']}"
+    return f"replica:{fact['replica_id']}", text
+
+
+def _notice(fact: _Fact) -> tuple[str, str]:
+    left = f"{fact['seconds_left']:.0f} s left"
+    return f"pool:{fact['pool']}", f"{fact['kind']} notice for {fact['instance_id']}, {left}"
+
+
+def _notice_back(fact: _Fact) -> tuple[str, str]:
+    return f"pool:{fact['pool']}", f"notice for {fact['instance_id']} withdrawn"
+
+
+def _drain(fact: _Fact) -> tuple[str, str]:
+    return _node(fact), f"drain within {fact['seconds']:.0f} s asked by {fact['by']}"
+
+
+def _undrain(fact: _Fact) -> tuple[str, str]:
+    return _node(fact), f"drain taken back by {fact['by']}"
+
+
+def _held(fact: _Fact) -> tuple[str, str]:
+    seconds = fact["seconds"]
+    how_long = "until released" if seconds is None else f"for {seconds:.0f} s"
+    text = f"held at {fact['replicas']} replicas {how_long} by {fact['by']}"
+    return f"model:{fact['model']}", text
+
+
+def _released(fact: _Fact) -> tuple[str, str]:
+    return f"model:{fact['model']}", f"given back to the autoscaler by {fact['by']}"
+
+
+_WORDS: Mapping[str, Callable[[_Fact], tuple[str, str]]] = {
+    "Configured": _configured,
+    "ListFailed": _list_failed,
+    "LaunchAnswered": _launched,
+    "LaunchFailed": _launch_failed,
+    "TerminateAnswered": _terminated,
+    "TerminateFailed": _terminate_failed,
+    "ClusterUnreachable": _agent_silent,
+    "ReplicaOrderFailed": _order_failed,
+    "EndpointBroken": _broken,
+    "NoticeArrived": _notice,
+    "NoticeTakenBack": _notice_back,
+    "DownRequested": lambda fact: ("fleet", f"everything is given back, asked by {fact['by']}"),
+    "ServeRequested": lambda fact: ("fleet", f"serving, {fact['by']}"),
+    "DrainRequested": _drain,
+    "UndrainRequested": _undrain,
+    "ScaleHeld": _held,
+    "HoldReleased": _released,
+}

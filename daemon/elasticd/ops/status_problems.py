@@ -1,0 +1,145 @@
+"""What keeps a fleet from being what is wanted, read from its status: one sentence each.
+
+Keys that an older controller does not tell are unknown, and unknown is no problem by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from elasticd.ops.durations import age
+from elasticd.ops.text_table import clean
+
+Thing = Mapping[str, Any]
+
+_STALE = 30.0
+"""Seconds after which the agent's silence is worth telling; it reports at least every few."""
+
+_TAIL = 8
+"""Lines of a failed engine that are shown."""
+
+
+def is_fine(status: Thing) -> bool:
+    """Whether all is well. A fleet that still comes up, or of which too little is known, is not."""
+    return not status.get("down") and next(iter(problems(status)), None) is None
+
+
+def problems(status: Thing) -> Iterator[str]:
+    """What is wrong; a line that begins with a blank belongs to the sentence before it."""
+    yield from _controller_problems(status.get("controller") or {})
+    yield from _cluster_problems(status)
+    for pool in status.get("pools", ()):
+        yield from _pool_problems(pool)
+    taken = _taken(status)
+    for model in status.get("models", ()):
+        yield from _model_problems(model, taken.get(model["name"], ""))
+    for node in status.get("nodes", ()):
+        yield from _node_problems(node)
+
+
+def remarks(status: Thing) -> Iterator[str]:
+    """What people should know and what is not wrong: holds, and what a reload left undone."""
+    for model in status.get("models", ()):
+        hold = model.get("hold")
+        if hold:
+            left = hold.get("seconds_left")
+            until = "until it is released" if left is None else f"for {age(left)} more"
+            by = f" by {clean(hold['by'])}" if hold.get("by") else ""
+            yield f"model {model['name']}: held at {hold.get('replicas')} replicas {until}{by}"
+        if model.get("outdated"):
+            count = model["outdated"]
+            many = "1 replica runs" if count == 1 else f"{count} replicas run"
+            yield f"model {model['name']}: {many} an older version and will be replaced"
+    reload = (status.get("controller") or {}).get("reload") or {}
+    if reload.get("needs_restart"):
+        paths = ", ".join(reload["needs_restart"])
+        yield f"the configuration's changes of {paths} take effect at the next restart"
+    yield from (f"configuration: {clean(text)}" for text in reload.get("warnings") or ())
+
+
+def _controller_problems(controller: Thing) -> Iterator[str]:
+    for key in ("problem", "ledger_error"):
+        if controller.get(key):
+            yield f"controller: {clean(controller[key])}"
+    reload = controller.get("reload") or {}
+    if reload.get("problem"):
+        ago = f" {age(reload['at_age'])} ago" if reload.get("at_age") is not None else ""
+        yield (
+            f"the reload{ago} was refused, the configuration before it holds: "
+            f"{clean(reload['problem'])}"
+        )
+
+
+def _cluster_problems(status: Thing) -> Iterator[str]:
+    seen = status.get("cluster_seen_age")
+    if seen is None:
+        yield "the cluster agent has not reported yet"
+    elif seen > _STALE:
+        yield f"the cluster agent last reported {age(seen)} ago"
+    if status.get("cluster_detail"):
+        yield f"cluster: {clean(status['cluster_detail'])}"
+
+
+def _pool_problems(pool: Thing) -> Iterator[str]:
+    if pool.get("listed_age") is None:
+        yield f"pool {pool['name']}: its machines have not been listed yet"
+    if pool.get("foreign"):
+        yield f"pool {pool['name']}: machines of this cluster name belong to another ledger"
+    for key in ("last_error", "blocked"):
+        if pool.get(key):
+            yield f"pool {pool['name']}: {clean(pool[key])}"
+    for sentence in pool.get("stuck") or ():
+        yield f"pool {pool['name']}: {clean(sentence)}"
+
+
+def _model_problems(model: Thing, taken: str) -> Iterator[str]:
+    name, wanted, ready = model["name"], model.get("wanted"), model.get("ready")
+    if wanted is None:
+        yield f"model {name}: it is not known yet how many replicas it needs"
+    elif wanted > 0 and not ready:
+        yield f"model {name}: no replica is ready"
+    elif taken and ready is not None and ready < wanted:
+        yield f"model {name}: {ready} of {wanted} replicas are ready; {taken}"
+    for key in ("unresolved", "blocked"):
+        if model.get(key):
+            yield f"model {name}: {clean(model[key])}"
+    failures = model.get("failures")
+    if failures:
+        cause = clean(model.get("last_cause")) or "cause not known"
+        if model.get("failed"):
+            yield (
+                f"model {name}: failed: {failures} starts in a row failed and nothing more is "
+                f"tried; last: {cause}; correct it, then `elasticd reload` or `elasticd scale`"
+            )
+        else:
+            yield f"model {name}: {failures} failed starts in a row, last: {cause}"
+        yield from (f"  {clean(line)}" for line in (model.get("last_tail") or ())[-_TAIL:])
+
+
+def _node_problems(node: Thing) -> Iterator[str]:
+    if node["phase"] == "gone":
+        return
+    for sentence in node.get("held") or ():
+        yield f"node {node['id']}: {clean(sentence)}"
+    if node.get("dead_for") is not None:
+        yield f"node {node['id']}: dead in Ray for {age(node['dead_for'])}"
+
+
+def _taken(status: Thing) -> dict[str, str]:
+    """By model: the latest node that took a replica with it, in words."""
+    leaving = {
+        node["id"]: node
+        for node in status.get("nodes", ())
+        if node["phase"] in ("draining", "terminating", "gone")
+    }
+    taken: dict[str, str] = {}
+    for replica in status.get("replicas", ()) if leaving else ():
+        node = leaving.get(replica.get("node_id") or "")
+        cause = replica.get("cause")
+        # A replica that ended with its node has the node's reason; one that was only too many
+        # has one of its own, though its node may have gone after it.
+        if node is not None and cause and cause in (node.get("reason") or ""):
+            word = {"draining": "is going", "gone": "is gone"}.get(node["phase"], "is ending")
+            taken[replica["model"]] = f"node {node['id']} {word}: {clean(node['reason'])}"
+    return taken

@@ -1,0 +1,113 @@
+"""`status --why`: the chain of reasons for each model's replicas, and what is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from elasticd.ops.durations import age
+from elasticd.ops.status_problems import Thing, problems, remarks
+from elasticd.ops.status_rows import known, node_note, replica_note
+from elasticd.ops.text_table import Paint, Style, bullet, clean
+
+_LABEL = 10
+_RECENT = 10
+
+
+def explain(status: Thing, models: Sequence[Thing], width: int, paint: Paint) -> list[str]:
+    """Every model of `models`, which are of `status`, in lines of text."""
+    lines: list[str] = []
+    for model in models:
+        lines += ["", *_model(status, model, width, paint)]
+    return lines[1:]
+
+
+def _model(status: Thing, model: Thing, width: int, paint: Paint) -> Iterator[str]:
+    counts = ", ".join(
+        f"{known(model.get(key))} {word}"
+        for key, word in (
+            ("ready", "ready"),
+            ("starting", "starting"),
+            ("pending", "waiting for a node"),
+            ("draining", "draining"),
+        )
+        if model.get(key) is None or model[key] or key == "ready"
+    )
+    name = paint(clean(model["name"]), Style.BOLD)
+    yield f"{name}: wants {known(model.get('wanted'))}; {counts}"
+    for label, texts in _chapters(status, model):
+        for number, text in enumerate(texts):
+            mark = f"  {label if number == 0 else '':<{_LABEL}}"
+            yield from bullet(mark, text, width)
+
+
+def _chapters(status: Thing, model: Thing) -> Iterator[tuple[str, list[str]]]:
+    name = model["name"]
+    load = (
+        f"{known(model.get('queued'))} queued, {known(model.get('in_flight'))} in flight, "
+        f"counted {age(model.get('demand_age'))} ago"
+    )
+    yield "load", [load]
+    yield "because", [clean(reason) for reason in model.get("reasons", ())] or ["not decided yet"]
+    own = f"model {name}: "
+    yield "but", [text.removeprefix(own) for text in _about(problems(status), own)]
+    yield "also", [text.removeprefix(own) for text in _about(remarks(status), own)]
+    yield "waits", list(_waiting(status, name))
+    yield "pools", list(_pools(status, model))
+    yield "lately", list(_lately(status, name))
+
+
+def _about(sentences: Iterator[str], start: str) -> Iterator[str]:
+    """Sentences that begin so, with the lines that belong to them."""
+    belongs = False
+    for text in sentences:
+        belongs = text.startswith(start) or (belongs and text.startswith(" "))
+        if belongs:
+            yield text
+
+
+def _waiting(status: Thing, name: str) -> Iterator[str]:
+    at = status.get("at")
+    nodes = {node["id"]: node for node in status.get("nodes", ())}
+    for replica in status.get("replicas", ()):
+        if replica["model"] != name or replica["phase"] in ("ready", "stopped"):
+            continue
+        where = replica.get("node_id") or ""
+        note = replica_note(replica, at) or replica["phase"]
+        node: dict[str, Any] = nodes.get(where, {})
+        on = f" on {where}" if where else ""
+        coming = node.get("phase") in ("requested", "booting")
+        more = f"; the node: {node_note(node)}" if coming else ""
+        yield f"{replica['id']}{on}: {note}{more}"
+
+
+def _pools(status: Thing, model: Thing) -> Iterator[str]:
+    """Where it could get machines from, if something is wrong there or machines are coming."""
+    wanted = model.get("pools")
+    for pool in status.get("pools", ()):
+        if wanted and pool["name"] not in wanted:
+            continue
+        start = f"pool {pool['name']}: "
+        told = [text.removeprefix("pool ") for text in _about(problems(status), start)]
+        coming = [
+            node
+            for node in status.get("nodes", ())
+            if node.get("pool") == pool["name"] and node["phase"] in ("requested", "booting")
+        ]
+        yield from told
+        if coming:
+            what = "1 machine is" if len(coming) == 1 else f"{len(coming)} machines are"
+            yield f"{pool['name']}: {what} on the way"
+
+
+def _lately(status: Thing, name: str) -> Iterator[str]:
+    at = status.get("at")
+    about = {f"model:{name}"}
+    about |= {f"replica:{r['id']}" for r in status.get("replicas", ()) if r["model"] == name}
+    entries = [entry for entry in status.get("recent", ()) if entry.get("subject") in about]
+    for entry in entries[-_RECENT:]:
+        when = entry.get("at")
+        ago = age(at - when) if at is not None and when is not None else "?"
+        subject = str(entry["subject"]).removeprefix("replica:").removeprefix(f"model:{name}")
+        who = f"{subject}: " if subject else ""
+        yield f"{ago} ago: {who}{clean(entry.get('text'))}"

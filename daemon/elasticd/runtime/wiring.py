@@ -1,0 +1,63 @@
+"""Puts wishes into force: the one place that tells core, pools, orders and resolver of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from elasticd.core.events import Configured
+from elasticd.core.specs import FleetSpec
+from elasticd.runtime.config import Wishes
+from elasticd.runtime.orders import OrderMaker
+from elasticd.runtime.performer import Identity
+from elasticd.runtime.pools import Pools
+from elasticd.runtime.ports import Emit
+from elasticd.runtime.source_file import SourceFile
+from elasticd.runtime.sources import SourceResolver
+
+
+class Wiring:
+    """Holds the wishes in force. `apply` never waits, so nothing happens in the middle of it."""
+
+    def __init__(
+        self,
+        wishes: Wishes,
+        identity: Identity,
+        source_file: SourceFile,
+        pools: Pools,
+        orders: OrderMaker,
+        emit: Emit,
+    ) -> None:
+        self._wishes = wishes
+        self._identity = identity
+        self._pools = pools
+        self._orders = orders
+        self._emit = emit
+        self._told: FleetSpec | None = None
+        self.resolver = SourceResolver(source_file, wishes.hub(), self.retell)
+
+    def apply(self, wishes: Wishes) -> None:
+        """All of it, or an `ElasticdError` and nothing."""
+        change = self._pools.prepare(self._fleet(wishes), wishes.pools)
+        self._wishes = wishes
+        self.resolver.set_sources(wishes.sources, wishes.hub())
+        # Before the pools are watched: the core drops what it hears of a pool it does not know.
+        self._tell(retry_failed=True)
+        self._pools.apply(change)
+
+    def retell(self) -> None:
+        """Tells the core what is wanted, unless it knows: sources become known one by one."""
+        self._tell(retry_failed=False)
+
+    def _tell(self, retry_failed: bool) -> None:
+        """`retry_failed`: an operator asked, so what had failed is tried again, come what may."""
+        fleet = self._fleet(self._wishes)
+        self._orders.learn(fleet, self._wishes.fetch_env)
+        again = self._told is not None and retry_failed
+        if again or fleet != self._told:
+            self._told = fleet
+            self._emit(Configured(fleet, retry_failed=again))
+
+    def _fleet(self, wishes: Wishes) -> FleetSpec:
+        """Under the name our machines carry: a new one waits for a restart."""
+        fleet = wishes.fleet(self.resolver.resolved(), self.resolver.problems())
+        return replace(fleet, cluster=self._identity.cluster)

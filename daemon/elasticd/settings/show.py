@@ -1,0 +1,84 @@
+"""The effective configuration: every default filled in, canonical units, absolute paths.
+
+What is shown can be read back from anywhere and means the same. A secret is shown as the place
+where it stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from elasticd.core import specs
+from elasticd.settings.configuration import Configuration
+from elasticd.settings.model import Model, Settings
+from elasticd.settings.sources import DEMO, FileSource, parse_source
+
+_HEAD = """\
+# The effective configuration of {path}
+"""
+_TO_ZERO = specs.Scaling().scale_to_zero_after
+_ON_STOP = "# on_stop: keep under systemd, release in a terminal\n"
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes equal values out again each time: aliases are not read."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def show(configuration: Configuration) -> str:
+    """As YAML."""
+    data = effective(configuration)
+    on_stop = "" if "on_stop" in data else _ON_STOP
+    body = yaml.dump(data, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100)
+    return _HEAD.format(path=configuration.path) + on_stop + body
+
+
+def effective(configuration: Configuration) -> dict[str, Any]:
+    """As plain data."""
+    settings = _filled(configuration)
+    data: dict[str, Any] = settings.model_dump(mode="json", exclude_none=True)
+    for raw, pool in zip(data["node_pools"], settings.node_pools, strict=True):
+        own = configuration.options[pool.name]
+        raw |= own.model_dump(mode="json", exclude_none=True)
+    for raw, model in zip(data["models"], settings.models, strict=True):
+        # A flag without a value is written as nothing, which `exclude_none` takes for not given.
+        raw["engine_args"] = dict(model.engine_args)
+    return data
+
+
+def _filled(configuration: Configuration) -> Settings:
+    """The settings with what is derived from elsewhere written out."""
+    settings, weights = configuration.settings, configuration.weights_dir
+    everywhere = tuple(pool.name for pool in settings.node_pools)
+    ray = settings.ray.model_copy(update={"head": "managed"} if settings.ray.managed else {})
+    filled = {
+        "state_dir": str(configuration.state_dir),
+        "admin": settings.admin.model_copy(update={"socket": str(configuration.admin_socket)}),
+        "ray": ray,
+        "weights": settings.weights.model_copy(update={"dir": weights and str(weights)}),
+        "models": tuple(_model(model, configuration, everywhere) for model in settings.models),
+    }
+    return settings.model_copy(update=filled)
+
+
+def _model(model: Model, configuration: Configuration, everywhere: tuple[str, ...]) -> Model:
+    scaling = model.scaling
+    if scaling.min_replicas == 0 and scaling.scale_to_zero_after is None:
+        scaling = scaling.model_copy(update={"scale_to_zero_after": _TO_ZERO})
+    filled = {
+        "source": _source(model, configuration),
+        "pools": model.pools or everywhere,
+        "scaling": scaling,
+    }
+    return model.model_copy(update=filled)
+
+
+def _source(model: Model, configuration: Configuration) -> str:
+    if model.source == DEMO:
+        return DEMO
+    source = configuration.model_source(model)
+    return f"file:{source}" if isinstance(parse_source(model.source), FileSource) else source
