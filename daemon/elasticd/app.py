@@ -74,6 +74,8 @@ def gateway_config(config: Configuration) -> GatewayConfig:
             for key in settings.gateway.api_keys
         ),
         idle_timeout=settings.gateway.idle_timeout,
+        first_byte_timeout=settings.gateway.first_byte_timeout,
+        body_timeout=settings.gateway.body_timeout,
         max_body=settings.gateway.max_body,
         drain_timeout=max(model.drain_timeout for model in settings.models),
     )

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import socket as socketlib
 import statistics
 import subprocess
 import sys
@@ -198,6 +199,18 @@ def time_of(call: Any, rounds: int) -> dict[str, float]:
     return {"min": min(spent), "median": statistics.median(spent), "max": max(spent)}
 
 
+def ask(path: Path) -> None:
+    """The API alone: from the connection to the last byte of the answer."""
+    with socketlib.socket(socketlib.AF_UNIX, socketlib.SOCK_STREAM) as line:
+        line.connect(str(path))
+        line.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        size = 0
+        while part := line.recv(1 << 20):
+            size += len(part)
+    if size < 100_000:
+        raise SystemExit("admin bench: the API's answer is not that of the fleet")
+
+
 def command(config: Path, *flags: str) -> None:
     """The whole program, as a person runs it: it finds the daemon by the configuration."""
     argv = [sys.executable, "-m", "elasticd.cli", "status", "-c", str(config), *flags]
@@ -216,7 +229,7 @@ def measure(socket: Path, config: Path, rounds: int) -> dict[str, Any]:
     return {
         **counts,
         "bytes": len(json.dumps(answer)),
-        "api_s": time_of(client.status, rounds),
+        "api_s": time_of(lambda: ask(socket), rounds),
         "status_s": time_of(lambda: command(config), rounds),
         "status_json_s": time_of(lambda: command(config, "--json"), rounds),
         "bounds": {"api_s": API_BOUND, "status_s": COMMAND_BOUND},

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,16 @@ from elasticd.runtime.ledger import JournalEntry
 
 
 class Controller:
-    """`status` is answered; what is asked ends in `emitted`. Entries get their numbers here."""
+    """`told` is the status; what is asked ends in `emitted`. Entries get their numbers here.
+
+    `looked` is released with each look into the journal.
+    """
 
     def __init__(self, status: dict[str, Any]) -> None:
         self.told = status
         self.emitted: list[Event] = []
         self.entries: list[JournalEntry] = []
+        self.looked = threading.Semaphore(0)
         self.outcome: dict[str, Any] = {"problem": "", "changed": [], "needs_restart": []}
 
     def write(
@@ -39,6 +43,7 @@ class Controller:
         self.entries.append(JournalEntry(at, events, plan, len(self.entries) + 1, 1))
 
     async def journal(self, since_seq: int, since: float, limit: int) -> list[JournalEntry]:
+        self.looked.release()
         found = [e for e in self.entries if e.seq > since_seq and e.at >= since]
         return found[:limit]
 
@@ -68,28 +73,25 @@ class Controller:
 @contextmanager
 def serving(controller: Controller, path: Path) -> Iterator[Controller]:
     """Serves while the block runs."""
-    loop = asyncio.new_event_loop()
-    up, down = threading.Event(), asyncio.Event()
+    up = threading.Event()
+    stop: list[Callable[[], object]] = []
 
     async def serve() -> None:
+        loop, down = asyncio.get_running_loop(), asyncio.Event()
+        stop.append(lambda: loop.call_soon_threadsafe(down.set))
         async with serve_unix(full_app(controller.ports), path):
             up.set()
             await down.wait()
 
-    def run() -> None:
-        loop.run_until_complete(serve())
-        # Transports close one turn of the loop after they are told to.
-        loop.run_until_complete(asyncio.sleep(0))
-
-    thread = threading.Thread(target=run)
+    # `asyncio.run` also ends what came in while it stopped, as the end of a process would.
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
         assert up.wait(20.0), "the admin API did not come up"
         yield controller
     finally:
-        loop.call_soon_threadsafe(down.set)
+        stop[0]()
         thread.join()
-        loop.close()
 
 
 def environment(**more: str) -> dict[str, str]:

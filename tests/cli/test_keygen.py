@@ -17,7 +17,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["team-a", "研究 组", 'a "b": {c}', "yes", "1"])
+@pytest.mark.parametrize("name", ["team-a", "yes", "1"])
 def test_the_line_for_the_configuration_opens_the_gateway_to_the_key(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -28,7 +28,7 @@ def test_the_line_for_the_configuration_opens_the_gateway_to_the_key(
     scheme, _, digest = entry["hash"].partition(":")
     assert scheme == "sha256"
     ring = KeyRing((ApiKey(name, digest),))
-    assert ring.caller(f"Bearer {key}") == Caller(name)
+    assert ring.caller(f"Bearer {key}") == Caller(name, max_priority=5)
 
 
 def test_no_two_keys_are_alike_and_none_can_be_guessed(
@@ -46,7 +46,7 @@ def test_the_key_does_not_stand_in_the_line_for_the_configuration(
     assert lines[1].strip() not in lines[3]
 
 
-@pytest.mark.parametrize("name", ["", "  ", "a\nb"])
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "研究 组", 'a "b": {c}', "Team"])
 def test_a_name_that_is_none_is_wrong_usage(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keygen", "--name", name]) == 2
     assert "--name" in capsys.readouterr().err

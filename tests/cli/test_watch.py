@@ -67,6 +67,8 @@ def test_a_terminal_marks_what_it_shows_as_old_while_the_daemon_is_away(tmp_path
             program = in_terminal("status", "--watch", "--socket", path)
             process, terminal = terminals.enter_context(program)
             read_until(terminal, "healthy")
+            process.send_signal(signal.SIGSTOP)  # it does not ask just while the daemon stops
+        process.send_signal(signal.SIGCONT)
         read_until(terminal, "OLD, and asking again")
         process.send_signal(signal.SIGINT)
         assert process.wait(20.0) == 3
@@ -81,13 +83,16 @@ def test_a_follower_of_events_goes_on_after_a_restart_of_the_daemon(tmp_path: Pa
         assert process.stdout is not None
         assert process.stderr is not None
         assert "before" in process.stdout.readline()
+        assert all(controller.looked.acquire(timeout=20.0) for _ in range(2))  # it waits now
     try:
         assert "asking again" in process.stderr.readline()
         controller.write(time.time(), (), [("node:n", "after")])
         with serving(controller, path):
             assert "after" in process.stdout.readline()
             assert "the daemon is back" in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=20.0)
+        assert process.returncode == 0
     finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20.0)
-    assert process.returncode == 0
+        process.kill()
+        process.communicate()

@@ -30,7 +30,7 @@ PROCESSES = ("supervisor", *CHILDREN, *PARTS, "machine")
 PHASES = tuple(scene.name for scene in SCENES)
 _STEP = 30.0
 # Ray's driver cannot follow a head into its next life: the agent attaches anew by starting anew.
-_MAY_START_AGAIN = {"head": {"head", "agent"}}
+_LIVES_ANEW = {"head": ("head", "agent")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Play:
             if pid is None:
                 return None
             os.kill(pid, signal.SIGKILL)
-            replicas = frozenset(r for r in view.replicas if view.node_of(r) == node_id)
+            replicas = frozenset(r for r in view.replicas if node_id == view.node_of(r) != "")
             children = {name: self._site.stack.child(name) for name in CHILDREN}
             return Kill(pid, time.monotonic(), view, node_id, replicas, children)
 
@@ -162,7 +162,7 @@ class Play:
             self._result.on = "subject"
             return subject.node_id
         self._result.on = "another node"
-        return next(n for n in view.ready.values() if n != subject.node_id)
+        return next((n for n in view.ready.values() if n != subject.node_id), "")
 
     def _pid(self, view: View, node_id: str) -> int | None:
         match self._cell.process:
@@ -182,7 +182,9 @@ class Play:
         if name == "supervisor":
             return "" if self._site.supervised() else "no new `elasticd run`"
         if name in CHILDREN:
-            return "" if self._site.stack.child(name) != kill.pid else f"no new {name}"
+            due = _LIVES_ANEW.get(name, (name,))
+            old = [n for n in due if self._site.stack.child(n) == kill.children[n]]
+            return f"no new {old[0]}" if old else ""
         if name in ("machine", "watcher", "raylet"):
             return f"node {kill.node_id} is there" if kill.node_id in view.nodes else ""
         still = kill.replicas & set(view.replicas)
@@ -200,7 +202,7 @@ class Play:
         survivors = set(kill.view.ready) - kill.replicas
         self._expect(survivors <= set(view.ready), f"of {survivors} only {set(view.ready)} stayed")
         now = {name: self._site.stack.child(name) for name in CHILDREN}
-        spared = set(CHILDREN) - _MAY_START_AGAIN.get(self._cell.process, {self._cell.process})
+        spared = set(CHILDREN) - {self._cell.process, *_LIVES_ANEW.get(self._cell.process, ())}
         others = [name for name in sorted(spared) if now[name] != kill.children[name]]
         self._expect(not others, f"{others} were started again as well")
         self._expect(self._result.second_copies == 0, "an engine ran twice")

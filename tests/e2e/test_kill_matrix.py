@@ -12,15 +12,15 @@ from tests.e2e.kill_matrix import PHASES, PROCESSES, Cell, Result, play_all
 
 # In an order in which each cell begins with what the one before it has left.
 DIAGONAL = (
-    Cell("raylet", "node requested"),
-    Cell("supervisor", "replica ready"),
+    Cell("supervisor", "node requested"),
     Cell("gateway", "replica ready"),
     Cell("engine", "replica ready"),
     Cell("engine supervisor", "replica ready"),
+    Cell("controller", "replica ready"),
     Cell("head", "replica ready"),
-    Cell("machine", "replica draining"),
+    Cell("raylet", "replica draining"),
     Cell("actor", "replica starting"),
-    Cell("controller", "node terminating"),
+    Cell("machine", "node terminating"),
     Cell("agent", "node booting"),
     Cell("watcher", "node ready"),
 )

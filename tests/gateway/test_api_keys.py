@@ -25,7 +25,7 @@ from tests.gateway.raw import connected
 A, B = "sk-elasticd-a", "sk-elasticd-b"
 KEYS = (
     ApiKey("team-a", hash_of(A), max_priority=5, max_ongoing_requests=2),
-    ApiKey("team-b", hash_of(B)),
+    ApiKey("team-b", hash_of(B), max_priority=9),
 )
 
 

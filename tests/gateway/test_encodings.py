@@ -115,6 +115,16 @@ async def test_the_official_client_reads_packed_answers_and_streams(wanted: str 
         assert "".join([c.choices[0].delta.content or "" async for c in stream]) == TEXT
 
 
+async def test_engines_are_asked_for_plain_streams() -> None:
+    """Of a packed one we could not see where events end without unpacking it."""
+    async with stand() as s, ScriptedEngine(packs_always) as engine:
+        await s.publish(engine.endpoint())
+        for stream in (True, False):
+            await asyncio.to_thread(plain_client, s, "gzip", stream)
+        asked = [c.request.headers["accept-encoding"] for c in engine.connections]
+        assert asked == ["identity", "gzip"]
+
+
 async def test_packed_events_arrive_one_by_one() -> None:
     arrived = asyncio.Semaphore(0)
 

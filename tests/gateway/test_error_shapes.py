@@ -89,13 +89,21 @@ async def test_what_is_no_request_gets_the_same_shape(name: str) -> None:
             checked(await client.answer(), status, code)
 
 
-async def test_a_body_that_turns_malformed_later_is_told_at_once_and_once() -> None:
-    async with stand() as s:
-        await s.publish()
+async def test_a_body_that_turns_malformed_later_is_told_at_once_and_never_passed_on() -> None:
+    """What has come of it would be a request."""
+
+    async def echo(c: Connection) -> None:
+        await c.json("200 OK", {})
+
+    async with stand() as s, ScriptedEngine(echo) as engine:
+        await s.publish(engine.endpoint())
         async with connected(s.gateway.port) as client:
-            await client.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+            await client.send(HEAD + b"Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n")
+            await client.until(b"100 Continue\r\n\r\n")  # the gateway waits for the body now
+            await client.send(b'e\r\n{"model": "m"}\r\n')
             await client.send(b"nonsense\r\n")
             checked(await client.answer(), 400, "invalid_request")
+        assert engine.connections == []
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for_for_ever() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import secrets
 
 from elasticd.cli.common import Commands
@@ -12,6 +13,8 @@ from elasticd.errors import UsageError
 
 _BYTES = 32
 _PREFIX = "sk-elasticd-"
+# As the configuration wants names; asking it here would import all of it.
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 def add_to(commands: Commands) -> None:
@@ -27,16 +30,18 @@ def add_to(commands: Commands) -> None:
 def keygen(args: argparse.Namespace) -> int:
     """Prints both; nothing is stored, so the key is seen this once."""
     name: str = args.name
-    if not name.strip() or not name.isprintable():
-        raise UsageError(f"--name: {name!r} is not a name; use letters, digits and dashes")
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"--name: {name!r} cannot stand in the configuration; use lower-case letters, digits "
+            "and dashes, at most 40"
+        )
     key = _PREFIX + secrets.token_urlsafe(_BYTES)
     digest = f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
     if args.json:
         print(json.dumps({"name": name, "key": key, "hash": digest}, ensure_ascii=False))
         return 0
-    quoted = json.dumps(name, ensure_ascii=False)
     print("For the client, shown this once:")
     print(f"  {key}")
     print("For the configuration, under gateway.api_keys; the key cannot be read from it:")
-    print(f'  - {{name: {quoted}, hash: "{digest}"}}')
+    print(f'  - {{name: "{name}", hash: "{digest}"}}')
     return 0

@@ -261,7 +261,9 @@ def on_order_failed(state: State, step: Step, event: ReplicaOrderFailed) -> None
     if event.definite and event.order == "start":
         end_replica(state, step, replica, f"start refused: {event.message}")
     else:
-        state.fleet.put_replica(replace(replica, asked_at=None, retry_at=step.now + 2.0))
+        state.fleet.put_replica(
+            replace(replica, taken=False, asked_at=None, retry_at=step.now + 2.0)
+        )
 
 
 def on_order_taken(state: State, step: Step, event: ReplicaOrderTaken) -> None:

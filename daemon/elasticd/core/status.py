@@ -56,6 +56,9 @@ def _model(state: State, model: ModelState, now: float) -> dict[str, Any]:
         "failed": model.failed,
         "unresolved": model.spec.unresolved,
         "spec_hash": model.spec.spec_hash,
+        "min_replicas": model.spec.scaling.min_replicas,
+        "max_replicas": model.spec.scaling.max_replicas,
+        "pools": list(model.spec.pools),
         "outdated": sum(r.spec_hash != model.spec.spec_hash for r in replicas),
         "hold": _hold(model.hold, now),
     }

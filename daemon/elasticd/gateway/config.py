@@ -23,7 +23,7 @@ class ApiKey:
 
     name: str
     sha256_hex: str
-    max_priority: int = 9
+    max_priority: int = 5
     max_ongoing_requests: int | None = None
 
     def __post_init__(self) -> None:

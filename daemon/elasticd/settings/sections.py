@@ -48,6 +48,11 @@ class Gateway(Section):
     """How long a request is held while a replica comes."""
     idle_timeout: Timeout = 120.0
     """The longest silence between two tokens."""
+    first_byte_timeout: Timeout = 600.0
+    """How long a replica may be silent to everybody, or a request without an answer while others
+    get theirs, before it is tried elsewhere."""
+    body_timeout: Timeout = 60.0
+    """How long a client may take to send its request."""
     max_body: Size = 64 * 1024 * 1024
     """The largest request body."""
 
