@@ -97,10 +97,7 @@ def test_after_a_failure_only_one_replica_tries_at_a_time() -> None:
     assert first == 4, "they all began together, before anything was known"
     world.pending.clear()
     for _ in range(60):
-        world.now += 1.0
-        todo, world.pending = world.pending, []
-        answers = [a for a in map(world.carry_out, todo) if a is not None]
-        world.step(*answers, *world.listings(), world.observed())
+        world.flow(boot=False)
     assert starts(world) == first + 1, "the fifth is starting, the others wait for it"
 
 
@@ -183,11 +180,7 @@ def test_engines_that_load_at_once_on_one_node_are_limited_and_none_is_bought_fo
     world.start()
     most = 0
     for _ in range(12):
-        world.now += 1.0
-        todo, world.pending = world.pending, []
-        answers = [a for a in map(world.carry_out, todo) if a is not None]
-        world.boot_all()
-        world.step(*answers, *world.listings(), world.observed())
+        world.flow()
         loading = [r for r in world.core.status(world.now)["replicas"] if r["phase"] == "starting"]
         most = max(most, len(loading))
         waiting = [r for r in world.core.status(world.now)["replicas"] if r["phase"] == "pending"]
@@ -203,11 +196,7 @@ def test_a_start_has_its_own_time_after_its_weights_have_come() -> None:
     world = World([model(start_timeout=100.0, fetch_timeout=1000.0, weights="hf:a/b@c")])
     world.start()
     for _ in range(3):
-        world.now += 1.0
-        todo, world.pending = world.pending, []
-        answers = [a for a in map(world.carry_out, todo) if a is not None]
-        world.boot_all()
-        world.step(*answers, *world.listings(), world.observed())
+        world.flow()
     (rid,) = world.replicas
     node_id = world.replicas[rid].node_id
 
@@ -231,11 +220,7 @@ def test_weights_that_do_not_come_in_time_end_the_start_and_say_how_far_they_wer
     world = World([model(fetch_timeout=300.0, weights="hf:a/b@c")])
     world.start()
     for _ in range(3):
-        world.now += 1.0
-        todo, world.pending = world.pending, []
-        answers = [a for a in map(world.carry_out, todo) if a is not None]
-        world.boot_all()
-        world.step(*answers, *world.listings(), world.observed())
+        world.flow()
     (rid,) = world.replicas
     seen = world.replicas[rid]
     world.replicas[rid] = ReplicaSeen(rid, 1, seen.node_id, "fetching", load_phase="34 % of 28 GiB")
@@ -249,11 +234,7 @@ def test_an_order_lost_with_the_agent_is_given_again() -> None:
     world = World()
     world.start()
     for _ in range(3):
-        world.now += 1.0
-        todo, world.pending = world.pending, []
-        answers = [a for a in map(world.carry_out, todo) if a is not None]
-        world.boot_all()
-        world.step(*answers, *world.listings(), world.observed())
+        world.flow()
     (rid,) = world.replicas
     node_id = world.replicas[rid].node_id
     orders = len(world.actions(StartReplica))

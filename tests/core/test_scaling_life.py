@@ -82,18 +82,12 @@ def test_four_nodes_that_boot_for_minutes_are_bought_once() -> None:
     world = World([model(min_replicas=4, max_replicas=4)], [pool(max_nodes=20)])
     world.start()
     for _ in range(30):
-        world.now += 10.0
-        todo, world.pending = world.pending, []
-        answers = [a for a in map(world.carry_out, todo) if a is not None]
-        world.step(*answers, *world.listings(), world.observed(), world.demand(queued=60))
+        world.flow(world.demand(queued=60), seconds=10.0, boot=False)
     order = sorted(i.node_id or "" for i in world.instances.values())
     for node_id in order:  # they join one after the other
         world.joined.add(node_id)
         for _ in range(3):
-            world.now += 10.0
-            todo, world.pending = world.pending, []
-            answers = [a for a in map(world.carry_out, todo) if a is not None]
-            world.step(*answers, *world.listings(), world.observed(), world.demand(queued=60))
+            world.flow(world.demand(queued=60), seconds=10.0, boot=False)
     assert launches(world) == 4
 
 
@@ -194,11 +188,7 @@ def test_the_idle_clock_of_a_node_does_not_run_while_its_engine_loads() -> None:
     world.start()
     world.step(world.demand(queued=1))
     for _ in range(180):
-        world.now += 1.0
-        todo, world.pending = world.pending, []
-        answers = [a for a in map(world.carry_out, todo) if a is not None]
-        world.boot_all()
-        world.step(*answers, *world.listings(), world.observed(), world.demand(queued=1))
+        world.flow(world.demand(queued=1))
     assert list(world.phases().values()) == ["ready"]
     world.settle(world.demand(in_flight=1), rounds=3)
     assert len(world.open_endpoints()) == 1
@@ -314,10 +304,7 @@ def test_how_long_things_usually_take_is_measured_and_outlives_a_restart() -> No
     world.kill_node(instance.node_id or "")
     told: list[dict[str, object]] = []
     while not told:
-        world.now += 1.0
-        todo, world.pending = world.pending, []
-        answers = [a for a in map(world.carry_out, todo) if a is not None]
-        world.step(*answers, *world.listings(), world.observed())
+        world.flow(boot=False)
         told = [n for n in world.core.status(world.now)["nodes"] if n["phase"] == "booting"]
     assert told[0]["usual"] is not None
     world.boot_all()

@@ -231,6 +231,15 @@ class World:
             loads = self.idle_loads()
             self.step(*answers, *self.listings(), self.observed(), loads, *more)
 
+    def flow(self, *more: Event, seconds: float = 1.0, boot: bool = True) -> Plan:
+        """One round in which orders are carried out and seen; nothing loads by itself."""
+        self.now += seconds
+        todo, self.pending = self.pending, []
+        answers = [a for a in map(self.carry_out, todo) if a is not None]
+        if boot:
+            self.boot_all()
+        return self.step(*answers, *self.listings(), self.observed(), *more)
+
     def open_endpoints(self, name: str = "m") -> list[str]:
         """Replicas that take new requests."""
         route: ModelRoute

@@ -25,7 +25,7 @@ from elasticd.cli import (
 )
 from elasticd.cli.output import speak_any_language
 from elasticd.errors import ElasticdError
-from elasticd.ops.nearest import did_you_mean
+from elasticd.nearest import did_you_mean
 
 EXIT_CODES = """\
 exit codes: 0 fine · 1 the answer is "not fine" · 2 wrong usage or configuration ·

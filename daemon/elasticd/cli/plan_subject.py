@@ -14,7 +14,7 @@ from elasticd.cli.common import config_path, configuration
 from elasticd.core.fit import MemorySettings, ModelShape, read_settings, read_shape
 from elasticd.core.specs import ModelSpec
 from elasticd.errors import UsageError
-from elasticd.ops.nearest import did_you_mean
+from elasticd.nearest import did_you_mean
 from elasticd.settings.fleet import to_fleet
 from elasticd.settings.load import Configuration
 from elasticd.settings.model import AUTO, Model

@@ -84,7 +84,7 @@ def _named(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:
     found = [model for model in models if not name or model["name"] == name]
     if found or not name:
         return found
-    from elasticd.ops.nearest import did_you_mean
+    from elasticd.nearest import did_you_mean
 
     names = [str(model["name"]) for model in models]
     hint = did_you_mean(name, names) or f"; models: {', '.join(names) or 'none'}"

@@ -16,9 +16,9 @@ from elasticd.core.events import (
     ScaleHeld,
     UndrainRequested,
 )
+from elasticd.nearest import did_you_mean
 from elasticd.ops.admin_http import Refused, asker, body_of, is_duration, json_answer, object_of
 from elasticd.ops.admin_ports import AdminPorts, DrillRefused
-from elasticd.ops.nearest import did_you_mean
 
 USUAL_DRAIN = 120.0
 """Seconds for a drain that names no deadline."""

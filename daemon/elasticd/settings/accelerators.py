@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from elasticd.nearest import nearest
 from elasticd.settings.document import Place
 from elasticd.settings.draft import Draft, Finding
-from elasticd.settings.nearest import nearest
 
 KNOWN = (
     *("T4", "V100", "P100", "A2", "A10", "A10G", "A16", "A30", "A40", "A100", "A800"),

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from elasticd.nearest import choice
 from elasticd.settings.document import Place, Problem, holds_secret
-from elasticd.settings.nearest import choice
 
 _TEXT = "must be text (in quotes, if it looks like a number)"
 _MAPPING = "must be a mapping of keys to values"

@@ -8,12 +8,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from elasticd.nearest import choice
 from elasticd.provider import ProviderPlugin
 from elasticd.settings.document import Place, Problem
 from elasticd.settings.keys import Keys, keys_of
 from elasticd.settings.messages import problems_of
 from elasticd.settings.model import NodePool
-from elasticd.settings.nearest import choice
 
 Found = tuple[dict[str, ProviderPlugin], dict[str, Any], list[Problem]]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from elasticd.core.fit import read_settings
+from elasticd.nearest import choice
 from elasticd.settings.accelerators import accelerators
 from elasticd.settings.document import Place, Problem
 from elasticd.settings.draft import Draft, Finding
 from elasticd.settings.engine_options import as_text, gpus_of, option_problem
 from elasticd.settings.model import AUTO, Model
-from elasticd.settings.nearest import choice
 from elasticd.settings.units import Address
 
 

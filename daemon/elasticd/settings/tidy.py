@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from elasticd.nearest import likeness
 from elasticd.settings.document import Document, Place, Problem
 from elasticd.settings.keys import Keys, homes, is_list, keys_of, section_in, takes_null
 from elasticd.settings.model import NodePool, Settings
-from elasticd.settings.nearest import likeness
 
 _MEANT = 0.7
 """From here on a value is read under the name that was probably meant."""

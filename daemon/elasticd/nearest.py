@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 _ALIKE = 0.65
+_SHOWN = 3
 
 
 def likeness(text: str, name: str) -> float:
@@ -27,6 +28,19 @@ def choice(text: str, known: Iterable[str]) -> str:
     allowed = f"allowed: {', '.join(names)}" if names else "there is none"
     meant = nearest(text, names)
     return f"did you mean {meant}? {allowed}" if meant else allowed
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """`` ; did you mean `a` or `b`? ``, or nothing where no known name is near.
+
+    For names that are too many to list: nodes, models, commands. A part of a name will do, too.
+    """
+    names = sorted(set(known))
+    near = sorted(
+        (n for n in names if likeness(text, n) >= _ALIKE), key=lambda n: -likeness(text, n)
+    )
+    near = near or [name for name in names if text and text in name]
+    return f"; did you mean {' or '.join(f'`{n}`' for n in near[:_SHOWN])}?" if near else ""
 
 
 def _plain(text: str) -> str:
