@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run demo venv lint check test e2e bench prove schema clean
+.PHONY: run demo venv lint check test e2e bench prove kills schema clean
 .DEFAULT_GOAL := run
 
 run: $(STAMP)                ## install, then serve until Ctrl-C
@@ -52,6 +52,9 @@ prove: $(STAMP)              ## the long form of the property tests; EXAMPLES=N 
 
 schema: $(STAMP)             ## config/elasticd.schema.json anew, after a key has changed
 	$(BIN)/python -m elasticd.settings.schema config/elasticd.schema.json
+
+kills: $(STAMP)              ## every process killed in every phase, about a quarter of an hour; SEED=N
+	$(BIN)/python -m tests.e2e.full_kill_matrix $(if $(SEED),--seed $(SEED))
 
 clean:                       ## everything made here; state and machines are not touched
 	rm -rf $(VENV) build dist *.egg-info daemon/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -238,5 +238,6 @@ class Watched(RuleBasedStateMachine):
 
 def _differences(ours: Sequence[Any], theirs: Sequence[Any]) -> list[Any]:
     known = {thing.id: thing for thing in ours}
+    theirs = [replace(thing, asked_at=None) for thing in theirs]  # a restart asks again
     missing = set(known) - {thing.id for thing in theirs}
     return [(known.get(t.id), t) for t in theirs if known.get(t.id) != t] + sorted(missing)

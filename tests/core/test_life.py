@@ -549,3 +549,20 @@ def test_every_decision_tells_its_reasons() -> None:
     plan = world.step(world.demand(queued=9))
     texts = [r.text for r in plan.reasons if r.subject == "model:m"]
     assert texts == ["1 → 3 replicas: 9 queued + 0 in flight: demand wants 9 → max_replicas 3"]
+
+
+def test_what_was_unanswered_at_a_restart_is_asked_again_at_once() -> None:
+    world = World()
+    world.start()
+    assert len(world.actions(LaunchNode)) == 1
+    world.restart()
+    world.step(*world.listings())
+    assert len(world.actions(LaunchNode)) == 2
+    first, second = world.actions(LaunchNode)
+    assert first == second, "the same machine, not another one"
+    world.settle(rounds=6)
+    world.step(DownRequested("test"))
+    while not world.actions(TerminateNode):
+        world.settle()
+    world.restart()
+    assert len(world.actions(TerminateNode)) == 2

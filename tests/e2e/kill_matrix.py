@@ -186,7 +186,10 @@ class Play:
             old = [n for n in due if self._site.stack.child(n) == kill.children[n]]
             return f"no new {old[0]}" if old else ""
         if name in ("machine", "watcher", "raylet"):
-            return f"node {kill.node_id} is there" if kill.node_id in view.nodes else ""
+            # A node that only boots may start its Ray again.
+            anew = view.living.find(name, kill.node_id) not in (None, kill.pid)
+            there = kill.node_id in view.nodes and not anew
+            return f"node {kill.node_id} is there" if there else ""
         still = kill.replicas & set(view.replicas)
         return f"replicas {sorted(still)} are there" if still else ""
 

@@ -16,7 +16,7 @@ DIAGONAL = (
     Cell("gateway", "replica ready"),
     Cell("engine", "replica ready"),
     Cell("engine supervisor", "replica ready"),
-    Cell("controller", "replica ready"),
+    Cell("controller", "node terminating"),
     Cell("head", "replica ready"),
     Cell("raylet", "replica draining"),
     Cell("actor", "replica starting"),

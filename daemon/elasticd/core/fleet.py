@@ -47,8 +47,11 @@ class Fleet:
         self._live_on: Groups[str] = Groups(self._ranks.__getitem__)
         self._open_orders: dict[str, None] = {}
         self._dirty: dict[tuple[str, str], None] = {}
-        nodes = [decode(Node, r.doc) for r in rows if r.kind == "node"]
-        replicas = [decode(Replica, r.doc) for r in rows if r.kind == "replica"]
+        # Whatever an earlier life asked, its answer went to nobody: all of it is asked again at once.
+        nodes = [replace(decode(Node, r.doc), asked_at=None) for r in rows if r.kind == "node"]
+        replicas = [
+            replace(decode(Replica, r.doc), asked_at=None) for r in rows if r.kind == "replica"
+        ]
         for node in sorted(nodes, key=lambda n: (n.created, n.id)):
             self._enter_node(None, node)
         for replica in sorted(replicas, key=lambda r: (r.created, r.id)):
