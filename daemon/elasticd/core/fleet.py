@@ -47,7 +47,7 @@ class Fleet:
         self._live_on: Groups[str] = Groups(self._ranks.__getitem__)
         self._open_orders: dict[str, None] = {}
         self._dirty: dict[tuple[str, str], None] = {}
-        # Whatever an earlier life asked, its answer went to nobody: all of it is asked again at once.
+        # Whatever an earlier life asked, its answer went to nobody: it is asked again at once.
         nodes = [replace(decode(Node, r.doc), asked_at=None) for r in rows if r.kind == "node"]
         replicas = [
             replace(decode(Replica, r.doc), asked_at=None) for r in rows if r.kind == "replica"
