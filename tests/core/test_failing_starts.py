@@ -63,7 +63,7 @@ def test_the_gateway_is_told_at_once_that_a_model_has_failed() -> None:
     live_badly(world, 30.0)
     route = world.table.models[0]
     assert route.max_wait == 0.0
-    assert route.state.startswith("failed: 2 starts in a row")
+    assert route.state.startswith("failed: 2 starts in a row did not work")
     assert CAUSE in route.state
 
 
@@ -108,7 +108,8 @@ def test_a_start_that_works_lets_the_others_go_on() -> None:
     assert only_model(world)["failures"]
     world.settle(rounds=40)
     assert len(world.open_endpoints()) == 2
-    assert not only_model(world)["failures"]
+    world.settle(rounds=120)
+    assert not only_model(world)["failures"], "what has served for a while did start"
 
 
 def test_a_failed_model_is_probed_now_and_then_where_a_node_is_there_anyway() -> None:
@@ -278,3 +279,32 @@ def test_a_node_that_has_the_weights_is_preferred() -> None:
     world.step(ScaleHeld("m", 1, None, "x"))
     world.settle(rounds=3)
     assert {s.node_id for s in world.replicas.values()} == {home}
+
+
+def test_an_engine_that_dies_soon_after_each_start_counts_as_failed() -> None:
+    world = World([model(start_attempts=3)], [pool(idle_timeout=36000.0)])
+    world.start()
+    for _ in range(300):
+        todo, world.pending = world.pending, []
+        answers = [a for a in map(world.carry_out, todo) if a is not None]
+        world.boot_all()
+        world.load_all()
+        world.now += 2.0
+        world.step(*answers, *world.listings(), world.observed(), world.demand(queued=3))
+        world.now += 4.0
+        fail_all(world)
+        world.step(world.observed(), world.demand(queued=3))
+    assert only_model(world)["failed"]
+    assert starts(world) <= 3 + 4, "three, and a probe every ten minutes"
+    assert only_model(world)["last_tail"]
+
+
+def test_an_engine_that_dies_after_long_service_is_started_again_at_once() -> None:
+    world = World([model(start_attempts=1)])
+    world.start()
+    world.settle(rounds=200)
+    before = starts(world)
+    fail_all(world)
+    world.step(world.observed())
+    assert starts(world) == before + 1
+    assert not only_model(world)["failures"]

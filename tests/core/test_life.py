@@ -8,14 +8,18 @@ from elasticd.core.actions import LaunchNode, StartReplica, StopReplica, Termina
 from elasticd.core.events import (
     ClusterObserved,
     ClusterUnreachable,
+    Configured,
     DownRequested,
     EndpointBroken,
     InstancesListed,
     LaunchFailed,
     ListFailed,
+    LoadSampled,
     NodeSeen,
     NoticeArrived,
     NoticeTakenBack,
+    ReloadRefused,
+    ReplicaLoad,
     ReplicaSeen,
     ServeRequested,
     TerminateFailed,
@@ -77,7 +81,7 @@ def test_a_killed_node_is_replaced_once_two_lists_agree() -> None:
     world.step(*world.listings())
     assert world.phases()[dead] == "ready", "one list is not enough"
     world.now += 2
-    world.step(*world.listings())
+    world.step(world.observed(), *world.listings())
     assert dead not in world.phases()
     world.settle(rounds=4)
     assert len(world.open_endpoints()) == 1
@@ -566,3 +570,96 @@ def test_what_was_unanswered_at_a_restart_is_asked_again_at_once() -> None:
         world.settle()
     world.restart()
     assert len(world.actions(TerminateNode)) == 2
+
+
+def test_a_restart_of_the_controller_keeps_the_number_of_replicas_until_demand_is_known() -> None:
+    world = World([model(max_replicas=4, target_ongoing_requests=2.0, upscale_delay=2.0)])
+    world.start()
+    world.settle(world.demand(in_flight=6), rounds=12)
+    assert len(world.open_endpoints()) == 3
+    world.restart()
+    for _ in range(30):
+        world.settle()
+        assert len(world.open_endpoints()) == 3
+    assert world.core.status(world.now)["models"][0]["wanted"] == 3
+
+
+def test_a_restart_while_a_model_wakes_from_zero_starts_it_only_once() -> None:
+    world = World([model(min_replicas=0)])
+    world.start()
+    world.step(world.demand(queued=1))
+    for _ in range(3):
+        world.flow()
+    assert len(world.replicas) == 1
+    world.restart()
+    for _ in range(5):
+        world.flow()
+    world.settle(rounds=3)
+    assert len(world.open_endpoints()) == 1
+    assert len({a.replica_id for a in world.actions(StartReplica)}) == 1  # type: ignore[union-attr]
+
+
+def test_a_machine_missing_from_lists_for_a_moment_is_believed_to_ray() -> None:
+    world = serving()
+    (gone,) = list(world.instances.values())
+    world.instances.clear()
+    for _ in range(4):
+        world.now += 1.0
+        seen = ClusterObserved(
+            (NodeSeen(gone.node_id or "", True, 1),), tuple(world.replicas.values()), True
+        )
+        world.step(*world.listings(), seen)
+        assert len(world.open_endpoints()) == 1
+    world.instances[gone.instance_id] = gone
+    world.settle(rounds=5)
+    assert len(world.open_endpoints()) == 1
+    assert len(world.actions(LaunchNode)) == 1
+
+
+def test_a_machine_that_stays_out_of_the_lists_is_gone_although_ray_believes_in_it() -> None:
+    world = serving()
+    (gone,) = list(world.instances.values())
+    world.instances.clear()
+    for _ in range(15):
+        world.now += 1.0
+        seen = ClusterObserved(
+            (NodeSeen(gone.node_id or "", True, 1),), tuple(world.replicas.values()), True
+        )
+        world.step(*world.listings(), seen)
+    assert gone.node_id not in world.phases()
+
+
+def test_near_the_end_of_a_drain_requests_wait_for_another_replica() -> None:
+    world = serving()
+    instance = next(iter(world.instances))
+    plan = world.step(NoticeArrived("x", "spot", instance, "interruption", 20.0))
+    assert plan.wake_at is not None
+    [endpoint] = world.table.models[0].endpoints
+    assert endpoint.tier.value == "last_resort"
+    world.now += 10.0
+    world.step(LoadSampled((ReplicaLoad(endpoint.replica_id, 1),)))
+    [endpoint] = world.table.models[0].endpoints
+    assert endpoint.tier.value == "closed"
+    assert world.phases(), "it still finishes what it runs"
+
+
+def test_what_the_provider_refuses_is_told_in_its_words_and_a_reload_asks_again_at_once() -> None:
+    world = World()
+    world.start()
+    [launch] = world.pending
+    assert isinstance(launch, LaunchNode)
+    world.pending.clear()
+    world.step(LaunchFailed(launch.node_id, "QuotaExceeded", "0 of 0 vCPUs", True))
+    told = world.core.status(world.now)
+    assert told["models"][0]["blocked"] == "spot: QuotaExceeded: 0 of 0 vCPUs"
+    assert told["pools"][0]["aside"][0]["seconds_left"] == 300.0
+    world.step(Configured(world.spec, retry_failed=True))
+    assert len(world.actions(LaunchNode)) == 2
+
+
+def test_a_refused_reload_and_what_an_accepted_one_changed_are_on_record() -> None:
+    world = serving()
+    plan = world.step(ReloadRefused("e.yaml:3: models[0]: no", "SIGHUP"))
+    assert [r.text for r in plan.reasons] == ["reload refused (SIGHUP): e.yaml:3: models[0]: no"]
+    plan = world.step(Configured(world.spec, changed=("models[m].scaling.max_replicas",)))
+    assert [r.text for r in plan.reasons] == ["reloaded: models[m].scaling.max_replicas"]

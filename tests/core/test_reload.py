@@ -211,3 +211,27 @@ def test_a_hold_never_passes_max_replicas() -> None:
     world.step(ScaleHeld("m", 9, None, "ann"))
     world.settle(rounds=10)
     assert len(world.open_endpoints()) == 2
+
+
+def test_a_spec_that_fits_nowhere_takes_nothing_away() -> None:
+    world = World([model()], [pool(max_nodes=1)])
+    world.start()
+    world.settle(rounds=10)
+    reload(world, spec_hash="new", gpus_per_replica=2)
+    for _ in range(120):
+        world.settle()
+        assert hashes(world) == ["hash-m"]
+    assert "needs 2 GPUs" in world.core.status(world.now)["models"][0]["blocked"]
+
+
+def test_a_roll_out_goes_on_while_load_wants_more_than_there_is_room_for() -> None:
+    busy = {"max_replicas": 4, "target_ongoing_requests": 1.0, "upscale_delay": 2.0}
+    world = World([model(**busy)], [pool(max_nodes=2)])
+    world.start()
+    world.settle(world.demand(queued=9, in_flight=2), rounds=12)
+    assert len(world.open_endpoints()) == 2
+    reload(world, spec_hash="new", **busy)
+    for _ in range(120):
+        world.settle(world.demand(queued=9, in_flight=2))
+        assert len(hashes(world)) >= 1
+    assert hashes(world) == ["new", "new"]

@@ -365,3 +365,19 @@ def test_a_machine_that_cannot_even_hold_the_weights_is_never_bought() -> None:
     assert launches(world) == 0
     told = world.core.status(world.now)["models"][0]["blocked"]
     assert "1 × L4 do not hold the weights: 27.5 GiB on each of 22.0 GiB" in told
+
+
+def test_a_slow_first_start_outlives_impatient_clients() -> None:
+    world = World([model(min_replicas=0, scale_to_zero_after=8.0, downscale_delay=2.0)])
+    world.start()
+    world.step(world.demand(queued=1))
+    for second in range(60):  # the client has long given up
+        world.flow(world.demand(queued=1 if second % 18 < 4 else 0))
+    assert len(world.replicas) == 1
+    world.load_all()
+    world.flow(world.demand())
+    ready_at = world.now
+    assert len(world.open_endpoints()) == 1
+    while world.open_endpoints():
+        world.flow(world.demand(), world.idle_loads())
+    assert 8.0 <= world.now - ready_at <= 11.0, "the idle clock began when it was ready"

@@ -192,7 +192,7 @@ def _continue_start(state: State, step: Step, replica: Replica, seen: ReplicaSee
         step, replica, ReplicaPhase.READY, "engine healthy", ready_at=step.now, broken_at=None
     )
     if current is not None:
-        current.give_another_chance()
+        current.retry_at = step.now  # the next one may try; the row of failures ends a while later
         _remember_weights(state, replica.node_id, current.spec.weights)
 
 
@@ -216,7 +216,7 @@ def _check_health(state: State, step: Step, replica: Replica, seen: ReplicaSeen)
 
 def end_replica(state: State, step: Step, replica: Replica, cause: str) -> None:
     """A replica whose end is confirmed."""
-    if replica.phase in {ReplicaPhase.STARTING, ReplicaPhase.PENDING}:
+    if replica.phase is not ReplicaPhase.DRAINING:
         count_failed_start(state, step, replica, cause)
     state.replica_to(step, replica, ReplicaPhase.STOPPED, cause, cause=cause)
 

@@ -16,7 +16,7 @@ from elasticd.core.events import (
 )
 from elasticd.core.fleet import Node
 from elasticd.core.lifecycle import NodePhase
-from elasticd.core.state import PoolState, State, Step, growing_pause
+from elasticd.core.state import Aside, PoolState, State, Step, growing_pause
 from elasticd.provider import Instance, InstanceState
 
 TERMINATE_PERIOD = 2.0
@@ -26,6 +26,12 @@ BRAKE_SHARE = 0.2
 BRAKE_SECONDS = 60.0
 """If more than this share of a pool's nodes (and at least two) vanish at once, it is probably the
 list that is wrong: lists must agree for so many seconds before the nodes count as gone."""
+
+LONE_SECONDS = 10.0
+"""The same for a single node that Ray still sees alive: a list may lack a machine for a moment."""
+
+RAY_FRESH = 30.0
+"""Seconds for which a complete report of the agent speaks against a list."""
 
 
 def on_offerings(state: State, event: OfferingsListed) -> None:
@@ -130,7 +136,7 @@ def _count_absences(state: State, step: Step, event: InstancesListed, seen: set[
         if node.phase is NodePhase.TERMINATING:
             if node.instance_id is None and node.unseen_lists >= 2:
                 lose_node(state, step, node, NodePhase.GONE, node.reason)
-        elif node in missing and not (braked and _may_be_our_error(node, step.now)):
+        elif node in missing and not _doubtful(state, step, node, braked):
             lose_node(state, step, node, NodePhase.GONE, "its machine is gone")
 
 
@@ -141,10 +147,16 @@ def _absence_counts(node: Node, pool: PoolState, step: Step, took: float) -> boo
     return node.listed or step.now - launched >= pool.spec.visibility_grace
 
 
-def _may_be_our_error(node: Node, now: float) -> bool:
+def _doubtful(state: State, step: Step, node: Node, braked: bool) -> bool:
+    """Whether the lists should agree for longer: too many vanish at once, or Ray knows better."""
     if node.dead_since is not None:
         return False  # Ray says so too: two sources
-    return node.unseen_since is not None and now - node.unseen_since < BRAKE_SECONDS
+    seen = state.cluster_seen_at
+    in_ray = state.cluster_complete and seen is not None and step.now - seen < RAY_FRESH
+    alive = in_ray and node.phase in {NodePhase.READY, NodePhase.DRAINING}
+    wait = BRAKE_SECONDS if braked else LONE_SECONDS if alive else 0.0
+    since = node.unseen_since if node.unseen_since is not None else step.now
+    return wait > 0.0 and not step.due(since + wait)
 
 
 def on_launch_answered(state: State, step: Step, event: LaunchAnswered) -> None:
@@ -196,9 +208,10 @@ def _set_aside(state: State, step: Step, node: Node, event: LaunchFailed, story:
         return
     first = 300.0 if event.error == "QuotaExceeded" else 15.0
     for offering in node.offerings:
-        _, failures = pool.aside.get(offering.id, (0.0, 0))
-        until = step.now + growing_pause(failures + 1, first, 1800.0)
-        pool.aside[offering.id] = (until, failures + 1)
+        before = pool.aside.get(offering.id)
+        refusals = 1 + (before.refusals if before is not None else 0)
+        until = step.now + growing_pause(refusals, first, 1800.0)
+        pool.aside[offering.id] = Aside(until, refusals, story)
 
 
 def on_terminate_answered(state: State, step: Step, event: TerminateAnswered) -> None:

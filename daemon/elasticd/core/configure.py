@@ -20,8 +20,12 @@ def configure(state: State, step: Step, event: Configured) -> None:
         if known is None:
             known = PoolState(pool)
         known.spec = pool
+        if event.retry_failed:
+            known.blocked, known.blocked_until, known.aside = "", 0.0, {}
         pools[pool.name] = known
     state.pools = pools
+    if event.changed:
+        step.because("fleet", f"reloaded: {', '.join(event.changed)}")
     state.models = {m.name: _model(state, step, m, event.retry_failed) for m in spec.models}
 
 
@@ -37,6 +41,8 @@ def _model(state: State, step: Step, spec: ModelSpec, retry_failed: bool) -> Mod
         if known.failures:
             step.because(f"model:{spec.name}", "gets another chance: configured anew")
         known.give_another_chance()
+    if known.spec.spec_hash != spec.spec_hash:
+        known.room_made_at = None
     known.spec = spec
     known.demand.retime(*delays)
     return known

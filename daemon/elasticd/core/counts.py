@@ -10,6 +10,7 @@ from __future__ import annotations
 from elasticd.core.drain import drain_replica, surplus
 from elasticd.core.fleet import Replica
 from elasticd.core.lifecycle import COUNTED, ReplicaPhase
+from elasticd.core.shapes import gpus_on
 from elasticd.core.specs import ModelSpec
 from elasticd.core.state import ModelState, State, Step
 
@@ -65,21 +66,50 @@ def _roll_out(
 def make_room(state: State, step: Step) -> bool:
     """Where a roll-out finds no place for one more, an old replica goes first.
 
-    Only if all that are wanted serve, and never because a new one does not start or because it is
-    not known yet what could be rented. Tells whether one goes.
+    One at a time: the next goes when what it made room for serves. Never because a new one does not
+    start, because it is not known what could be rented, or for a spec that would not fit there.
+    Tells whether one goes.
     """
     made = False
     for model in state.models.values():
-        if not model.no_room or model.failures:
+        if not model.no_room or model.failures or not _in_order(state, model):
             continue
-        target = model.target.replicas if model.target is not None else 0
         counted = state.fleet.replicas(COUNTED, model=model.spec.name)
-        serving = [r for r in counted if r.phase is ReplicaPhase.READY]
-        old = [r for r in serving if r.spec_hash != model.spec.spec_hash]
-        if old and len(serving) >= target:
+        old = [
+            r
+            for r in counted
+            if r.phase is ReplicaPhase.READY
+            and r.spec_hash != model.spec.spec_hash
+            and _would_fit(state, r, model.spec)
+        ]
+        if old:
+            model.room_made_at = step.now
             _drain(state, step, model, surplus(old, 1), "makes room for a newer spec")
             made = True
     return made
+
+
+def _in_order(state: State, model: ModelState) -> bool:
+    """Nothing of the model is on its way, and the last one that made room was made good use of."""
+    if state.fleet.replicas({ReplicaPhase.STARTING, ReplicaPhase.DRAINING}, model.spec.name):
+        return False
+    made = model.room_made_at
+    ready = state.fleet.replicas({ReplicaPhase.READY}, model.spec.name)
+    return made is None or any(
+        r.spec_hash == model.spec.spec_hash and r.ready_at is not None and r.ready_at > made
+        for r in ready
+    )
+
+
+def _would_fit(state: State, replica: Replica, spec: ModelSpec) -> bool:
+    """Whether the node of this replica could hold one of the new spec in its place."""
+    node = state.fleet.node(replica.node_id)
+    if node is None or node.pool not in spec.pools or node.offering is None:
+        return False
+    if spec.accelerators and node.offering.gpu_kind not in spec.accelerators:
+        return False
+    gpus, _ = gpus_on(spec, node.offering)
+    return gpus is not None and gpus <= node.usable_gpus
 
 
 def _drain(state: State, step: Step, model: ModelState, leaving: list[Replica], why: str) -> None:

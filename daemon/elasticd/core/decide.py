@@ -39,12 +39,14 @@ from elasticd.core.drain import (
     on_notice_taken_back,
     on_undrain_requested,
 )
+from elasticd.core.failures import forgive
 from elasticd.core.fleet import Fleet, Row
 from elasticd.core.hold import held_target, on_hold_released, on_scale_held, pass_holds
+from elasticd.core.lifecycle import COUNTED, NODE_COMING, ReplicaPhase
 from elasticd.core.placement import place, return_idle, tell_what_blocks
 from elasticd.core.saved import Keeper
-from elasticd.core.scaling import ReplicaTarget, decide_target
-from elasticd.core.state import State, Step
+from elasticd.core.scaling import ReplicaTarget, Service, decide_target
+from elasticd.core.state import ModelState, State, Step
 from elasticd.core.status import status
 from elasticd.core.table import Routes
 from elasticd.routing_table import ModelRoute, RoutingTable
@@ -75,6 +77,7 @@ class Core:
         for event in events:
             self._apply(step, event)
         pass_limits(state, step)
+        forgive(state, step)
         pass_holds(state, step)
         self._set_targets(step)
         close_pools(state, step)
@@ -155,6 +158,8 @@ class Core:
                 on_scale_held(state, step, event)
             case ev.HoldReleased():
                 on_hold_released(state, step, event)
+            case ev.ReloadRefused():
+                step.because("fleet", f"reload refused ({event.by}): {event.problem}")
             case _:
                 assert_never(event)
 
@@ -164,11 +169,13 @@ class Core:
             if state.down:
                 model.target = ReplicaTarget(0, ("everything is being given back",))
                 continue
-            before = model.target.replicas if model.target is not None else state.last_target(name)
+            before = model.target.replicas if model.target is not None else model.remembered
             model.target = (
                 held_target(model.spec, model.hold)
                 if model.hold is not None
-                else decide_target(step.now, model.spec.scaling, model.demand, before)
+                else decide_target(
+                    step.now, model.spec.scaling, model.demand, before, _service(state, model)
+                )
             )
             if before != model.target.replicas:
                 step.because(
@@ -178,11 +185,20 @@ class Core:
                 )
 
     def _publish(self, step: Step) -> None:
-        current = self._routes.of(self._state)
+        current = self._routes.of(self._state, step)
         if current != self._published and (current or self._published is not None):
             self._published = current
             self._version += 1
             step.act(PublishTable(RoutingTable(self._epoch, self._version, current)))
+
+
+def _service(state: State, model: ModelState) -> Service:
+    live = state.fleet.replicas(COUNTED, model.spec.name)
+    ready = [r.ready_at for r in live if r.ready_at is not None]
+    starting = any(r.phase is ReplicaPhase.STARTING for r in live)
+    placed = bool(live) and not model.unplaced and bool(state.fleet.nodes(NODE_COMING))
+    coming = not ready and not model.failures and (starting or placed)
+    return Service(min(ready, default=None), coming)
 
 
 def _on_demand(state: State, step: Step, event: ev.DemandSampled) -> None:

@@ -54,8 +54,7 @@ def fail_replica(state: State, step: Step, replica: Replica, cause: str) -> None
     if replica.phase is ReplicaPhase.PENDING:
         state.replica_to(step, replica, ReplicaPhase.STOPPED, cause, cause=cause)
     elif replica.phase is not ReplicaPhase.DRAINING:
-        if replica.phase is ReplicaPhase.STARTING:
-            count_failed_start(state, step, replica, cause)
+        count_failed_start(state, step, replica, cause)
         state.replica_to(
             step, replica, ReplicaPhase.DRAINING, cause, cause=cause, **_stop_order(step.now)
         )

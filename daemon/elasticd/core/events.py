@@ -17,11 +17,13 @@ from elasticd.provider import Instance, Offering
 class Configured:
     """The operator's wishes, at start and after each reload.
 
-    `retry_failed`: an operator asked for it, so models that count as failed get another chance.
+    `retry_failed`: an operator asked for it, so models and pools that have failed get another
+    chance. `changed`: the paths of the configuration that are new, for the record.
     """
 
     spec: FleetSpec
     retry_failed: bool = False
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +288,14 @@ class HoldReleased:
     by: str
 
 
+@dataclass(frozen=True, slots=True)
+class ReloadRefused:
+    """A new configuration was not taken; what holds stays. For the record only."""
+
+    problem: str
+    by: str
+
+
 Event = (
     Configured
     | OfferingsListed
@@ -310,4 +320,5 @@ Event = (
     | UndrainRequested
     | ScaleHeld
     | HoldReleased
+    | ReloadRefused
 )

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from elasticd.core.fleet import Replica
-from elasticd.core.lifecycle import NodePhase
+from elasticd.core.lifecycle import NodePhase, ReplicaPhase
 from elasticd.core.state import State, Step, growing_pause
 
 PROBE_PERIOD = 600.0
 """Seconds between two tries of a model that counts as failed, on nodes that are there anyway."""
 
+STEADY_AFTER = 120.0
+"""Seconds for which a replica must have served before its start counts as one that worked."""
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 300.0
 
 
 def count_failed_start(state: State, step: Step, replica: Replica, cause: str) -> None:
-    """A replica that did not get ready: the model's next start waits, longer each time.
+    """A replica that did not get ready, or not for long: the model's next start waits, longer each
+    time.
 
     Neither the loss of its node nor a start of an older spec says anything about the model.
     """
+    if replica.ready_at is not None and step.now - replica.ready_at >= STEADY_AFTER:
+        return
     model = state.models.get(replica.model)
     if (
         model is None
@@ -26,6 +32,7 @@ def count_failed_start(state: State, step: Step, replica: Replica, cause: str) -
         return
     was_failed = model.failed
     model.failures += 1
+    model.failed_at = step.now
     model.last_cause = cause
     model.last_tail = replica.log_tail or model.last_tail
     if model.failed:
@@ -36,7 +43,7 @@ def count_failed_start(state: State, step: Step, replica: Replica, cause: str) -
     if model.failed and not was_failed:
         step.because(
             f"model:{replica.model}",
-            f"failed: {model.failures} starts in a row did not get ready, last: {cause}; nothing "
+            f"failed: {model.failures} starts in a row did not work, last: {cause}; nothing "
             "more is bought for it",
         )
 
@@ -58,3 +65,16 @@ def no_start_now(step: Step, failures: int, retry_at: float, starting: bool, cau
     if failures and starting:
         return f"one start at a time after a failed start ({cause})"
     return ""
+
+
+def forgive(state: State, step: Step) -> None:
+    """One that became ready after the last failure and has served for a while ends the row."""
+    for model in state.models.values():
+        if not model.failures:
+            continue
+        for replica in state.fleet.replicas({ReplicaPhase.READY}, model.spec.name):
+            since = replica.ready_at
+            later = since is not None and since >= model.failed_at
+            if later and since is not None and step.due(since + STEADY_AFTER):
+                model.give_another_chance()
+                break

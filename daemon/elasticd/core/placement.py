@@ -54,7 +54,8 @@ def _survey(state: State) -> _Room:
     ready = {
         n.id: n.usable_gpus - used.get(n.id, 0)
         for n in state.fleet.nodes({NodePhase.READY})
-        if n.dead_since is None  # Ray would refuse; whether it is lost is decided elsewhere
+        # Whether it is lost is decided elsewhere; until then it takes nothing more.
+        if n.dead_since is None and n.unseen_since is None
     }
     loads: dict[str, int] = {}
     starting = state.fleet.replicas({ReplicaPhase.STARTING})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 
 from elasticd.core.fleet import Node
@@ -40,45 +41,64 @@ def buy(state: State, step: Step, model: ModelState) -> Node | None:
     return state.fleet.put_node(node)
 
 
+class Refusal(enum.Enum):
+    """What kind of no it is: never, not now since all is taken, or nobody knows."""
+
+    NEVER = "never"
+    FULL = "full"
+    UNKNOWN = "unknown"
+
+
 def refusals(state: State, step: Step, spec: ModelSpec) -> tuple[str, bool]:
-    """Why no pool sells, as things are after this step's purchases; whether all of it is known."""
-    told, all_known = [], True
+    """Why no pool sells, as things are after this step's purchases; whether all that fits is taken.
+
+    The latter is false where anything is not known, and where nothing would ever fit.
+    """
+    told, kinds = [], set()
     for name in spec.pools:
         pool = state.pools.get(name)
         if pool is None:
             told.append(f"{name}: no such pool")
             continue
-        offers, refusal, known = _for_sale(state, step, pool, spec)
-        all_known = all_known and known and not offers
+        offers, refusal, kind = _for_sale(state, step, pool, spec)
+        kinds.add(Refusal.UNKNOWN if offers else kind)
         if refusal:
             told.append(f"{name}: {refusal}")
-    return "; ".join(told), all_known
+    return "; ".join(told), Refusal.FULL in kinds and Refusal.UNKNOWN not in kinds
 
 
 def _for_sale(
     state: State, step: Step, pool: PoolState, spec: ModelSpec
-) -> tuple[tuple[Offering, ...], str, bool]:
-    """The pool's offerings that fit, cheapest first, or why nothing can be bought there.
-
-    The last value is false where the answer rests on not knowing: nothing may follow from it.
-    """
+) -> tuple[tuple[Offering, ...], str, Refusal]:
+    """The pool's offerings that fit, cheapest first, or why nothing can be bought there."""
     if pool.spec.max_nodes == 0:
-        return (), "closed (max_nodes 0)", True
+        return (), "closed (max_nodes 0)", Refusal.NEVER
     if pool.foreign:
-        return (), f"machines there belong to another ledger ({pool.foreign})", False
+        return (), f"machines there belong to another ledger ({pool.foreign})", Refusal.UNKNOWN
     if pool.listed_at is None or pool.offerings is None:
-        return (), pool.last_error or "its machines are not listed yet", False
+        return (), pool.last_error or "its machines are not listed yet", Refusal.UNKNOWN
     if not step.due(pool.blocked_until):
-        return (), pool.blocked, False
+        return (), pool.blocked, Refusal.UNKNOWN
     wanted, unfit = _fitting(pool, spec)
     if not wanted:
-        return (), unfit, True
+        return (), unfit, Refusal.NEVER
     if state.fleet.paid_in(pool.spec.name) + len(pool.orphans) >= pool.spec.max_nodes:
-        return (), f"max_nodes {pool.spec.max_nodes} reached{_leaving(state, pool)}", True
-    fresh = [o for o in wanted if o.available and step.due(pool.aside.get(o.id, (0.0, 0))[0])]
+        return (), f"max_nodes {pool.spec.max_nodes} reached{_leaving(state, pool)}", Refusal.FULL
+    fresh = [o for o in wanted if o.available and _not_aside(pool, o, step)]
     if not fresh:
-        return (), "sold out" + (f" ({pool.last_error})" if pool.last_error else ""), True
-    return tuple(sorted(fresh, key=lambda o: (o.price_micros, o.id))), "", True
+        return (), _nothing_left(pool, wanted), Refusal.FULL
+    return tuple(sorted(fresh, key=lambda o: (o.price_micros, o.id))), "", Refusal.UNKNOWN
+
+
+def _not_aside(pool: PoolState, offering: Offering, step: Step) -> bool:
+    aside = pool.aside.get(offering.id)
+    return aside is None or step.due(aside.until)
+
+
+def _nothing_left(pool: PoolState, wanted: list[Offering]) -> str:
+    """What the provider said of those that were set aside; without a word of it: sold out."""
+    told = dict.fromkeys(pool.aside[o.id].why for o in wanted if o.id in pool.aside)
+    return "; ".join(told) or "sold out"
 
 
 def _leaving(state: State, pool: PoolState) -> str:

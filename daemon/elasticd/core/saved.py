@@ -73,6 +73,7 @@ def _model(model: ModelState, target: int) -> dict[str, Any]:
 
 def restore_model(model: ModelState, doc: dict[str, Any]) -> None:
     """What an earlier life knew of a model that is configured (again)."""
+    model.remembered = int(doc["target"]) if "target" in doc else None
     model.failures = int(doc.get("failures", 0))
     model.last_cause = str(doc.get("last_cause", ""))
     model.last_tail = tuple(map(str, doc.get("last_tail", ())))

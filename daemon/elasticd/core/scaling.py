@@ -34,15 +34,27 @@ class ReplicaTarget:
         return ReplicaTarget(cap, (*self.reasons, f"{why} {cap}"))
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What there is of a model while its target is decided.
+
+    `since`: when the oldest replica that serves became ready (`None`: none serves). `coming`: none
+    serves yet, but one is on its way.
+    """
+
+    since: float | None = None
+    coming: bool = False
+
+
 def decide_target(
-    now: float, scaling: Scaling, demand: Demand, current: int | None
+    now: float, scaling: Scaling, demand: Demand, current: int | None, service: Service
 ) -> ReplicaTarget:
     """The target that follows `current` (`None`: the model is new)."""
     if current is None:
         if not demand.known(now):
             return ReplicaTarget(scaling.min_replicas, (f"min_replicas {scaling.min_replicas}",))
         current = scaling.min_replicas
-    return _bounded(_from_demand(now, scaling, demand, current), scaling)
+    return _bounded(_from_demand(now, scaling, demand, current, service), scaling)
 
 
 def _bounded(target: ReplicaTarget, scaling: Scaling) -> ReplicaTarget:
@@ -51,7 +63,9 @@ def _bounded(target: ReplicaTarget, scaling: Scaling) -> ReplicaTarget:
     )
 
 
-def _from_demand(now: float, scaling: Scaling, demand: Demand, current: int) -> ReplicaTarget:
+def _from_demand(
+    now: float, scaling: Scaling, demand: Demand, current: int, service: Service
+) -> ReplicaTarget:
     if not demand.known(now):
         return ReplicaTarget(current, ("demand not known, unchanged",))
     seen = f"{demand.queued} queued + {demand.in_flight} in flight"
@@ -63,7 +77,7 @@ def _from_demand(now: float, scaling: Scaling, demand: Demand, current: int) -> 
         return ReplicaTarget(lasting, (f"{seen}: demand wants {lasting}",))
     needed = _replicas_for(demand.falling.high(), scaling)
     if needed < current:
-        return _lower(now, scaling, demand, current, needed, seen)
+        return _lower(now, scaling, demand, _Down(current, needed, seen), service)
     if wanted > current:
         return ReplicaTarget(
             current, (f"{seen}: demand wants {wanted}, waiting {scaling.upscale_delay:g} s",)
@@ -71,19 +85,31 @@ def _from_demand(now: float, scaling: Scaling, demand: Demand, current: int) -> 
     return ReplicaTarget(current, (f"{seen}: {current} is right",))
 
 
+@dataclass(frozen=True, slots=True)
+class _Down:
+    """From how many to how many, and what was seen."""
+
+    current: int
+    needed: int
+    seen: str
+
+
 def _lower(
-    now: float, scaling: Scaling, demand: Demand, current: int, needed: int, seen: str
+    now: float, scaling: Scaling, demand: Demand, down: _Down, service: Service
 ) -> ReplicaTarget:
+    current, needed = down.current, down.needed
+    wants = f"{down.seen}: demand wants {needed}"
     if not demand.falling.covered(now):
-        return ReplicaTarget(
-            current, (f"{seen}: demand wants {needed}, waiting {scaling.downscale_delay:g} s",)
-        )
+        return ReplicaTarget(current, (f"{wants}, waiting {scaling.downscale_delay:g} s",))
     if needed == 0 and scaling.min_replicas == 0:
-        quiet = None if demand.active_at is None else now - demand.active_at
-        if quiet is not None and quiet < scaling.scale_to_zero_after:
+        # What is still loading has had no chance yet to answer whoever it was started for.
+        if service.coming:
+            return ReplicaTarget(min(current, 1), (wants, "kept until it has served"))
+        starts = [t for t in (demand.active_at, service.since) if t is not None]
+        if starts and now - max(starts) < scaling.scale_to_zero_after:
             kept = f"kept for {scaling.scale_to_zero_after:g} s after the last request"
-            return ReplicaTarget(min(current, 1), (f"{seen}: demand wants 0", kept))
-    return ReplicaTarget(needed, (f"{seen}: demand wants {needed}",))
+            return ReplicaTarget(min(current, 1), (wants, kept))
+    return ReplicaTarget(needed, (wants,))
 
 
 def _replicas_for(concurrency: float, scaling: Scaling) -> int:

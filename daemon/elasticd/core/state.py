@@ -39,11 +39,20 @@ class Step:
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """An offering that was refused: not asked for before `until`, after `refusals` in a row."""
+
+    until: float
+    refusals: int
+    why: str
+
+
 @dataclass(slots=True)
 class PoolState:
     """What is known of one pool. `listed_at`: last complete instance list (`None`: none yet).
 
-    `aside`: offerings set aside, until when and after how many refusals in a row.
+    `aside`: offerings set aside. `failures`: machines in a row that did not become nodes.
     `blocked_until`: nothing is bought before, for the reason `blocked`.
     `orphans`: instances of ours without a node, since when, and when their end was last asked.
     """
@@ -52,7 +61,7 @@ class PoolState:
     offerings: tuple[Offering, ...] | None = None
     listed_at: float | None = None
     foreign: str = ""
-    aside: dict[str, tuple[float, int]] = field(default_factory=dict)
+    aside: dict[str, Aside] = field(default_factory=dict)
     blocked: str = ""
     blocked_until: float = 0.0
     failures: int = 0
@@ -73,21 +82,26 @@ class Hold:
 class ModelState:
     """What is known of one model. `failures` in a row to start; no new start before `retry_at`.
 
+    `remembered`: the target that an earlier life had set. `failed_at`: the last failed start.
     `unplaced`: a replica found neither room nor anything to rent; `blocked` says why. `no_room`:
-    and it is known that there is nothing to rent, at least for now. `last_tail`:
+    and it is known that there is nothing to rent, at least for now. `room_made_at`: when a replica
+    of an older spec last made room. `last_tail`:
     the last lines of the engine that failed last.
     """
 
     spec: ModelSpec
     demand: Demand
     target: ReplicaTarget | None = None
+    remembered: int | None = None
     hold: Hold | None = None
     failures: int = 0
     retry_at: float = 0.0
+    failed_at: float = 0.0
     last_cause: str = ""
     last_tail: tuple[str, ...] = ()
     unplaced: bool = False
     no_room: bool = False
+    room_made_at: float | None = None
     blocked: str = ""
 
     @property
@@ -139,11 +153,6 @@ class State:
             f"{replica.model}: {replica.phase.value} → {phase.value}: {why}",
         )
         return self.fleet.move_replica(replica, phase, step.now, **more)
-
-    def last_target(self, model: str) -> int | None:
-        """The target that an earlier life had set, `None` if there is none."""
-        saved = self.saved_models.get(model)
-        return None if saved is None else int(saved["target"])
 
     def took(self, what: str, seconds: float) -> None:
         """One more measurement of a duration; the latest ones count most."""

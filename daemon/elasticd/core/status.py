@@ -159,7 +159,12 @@ def _pool(state: State, pool: PoolState, now: float) -> dict[str, Any]:
         "max_nodes": pool.spec.max_nodes,
         "listed_age": _age(pool.listed_at, now),
         "last_error": pool.last_error,
-        "blocked": pool.blocked if now < pool.blocked_until else "",
+        "blocked": pool.blocked if now < pool.blocked_until or pool.failures else "",
+        "failures": pool.failures,
+        "aside": [
+            {"offering": name, "why": a.why, "seconds_left": max(0.0, a.until - now)}
+            for name, a in sorted(pool.aside.items())
+        ],
         "foreign": pool.foreign,
         "orphans": sorted(pool.orphans),
         "stuck": _stuck(state, pool, now),

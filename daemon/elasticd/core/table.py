@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elasticd.core.fleet import Replica
 from elasticd.core.lifecycle import COUNTED, NODE_COMING, ReplicaPhase
-from elasticd.core.state import ModelState, State
+from elasticd.core.state import ModelState, State, Step
 from elasticd.routing_table import Endpoint, ModelRoute, Tier
 
 
@@ -15,14 +15,15 @@ class Routes:
     def __init__(self) -> None:
         self._made: dict[str, tuple[Replica, Tier, int, Endpoint]] = {}
 
-    def of(self, state: State) -> tuple[ModelRoute, ...]:
+    def of(self, state: State, step: Step) -> tuple[ModelRoute, ...]:
         """One route a model, in the order of the configuration; keys are left empty."""
         earlier, self._made = self._made, {}
-        return tuple(self._route(state, model, earlier) for model in state.models.values())
+        return tuple(self._route(state, step, model, earlier) for model in state.models.values())
 
     def _route(
         self,
         state: State,
+        step: Step,
         model: ModelState,
         earlier: dict[str, tuple[Replica, Tier, int, Endpoint]],
     ) -> ModelRoute:
@@ -33,7 +34,7 @@ class Routes:
         for replica in replicas:
             if not replica.url:
                 continue
-            tier = _tier(replica, served)
+            tier = _tier(step, replica, served)
             made = earlier.get(replica.id)
             if made is None or made[0] is not replica or made[1:3] != (tier, slots):
                 made = (replica, tier, slots, _endpoint(replica, tier, slots))
@@ -50,15 +51,27 @@ class Routes:
         )
 
 
+LAST_WORDS = 30.0
+"""Seconds before the end of a drain (at most half of it) in which a replica takes nothing new."""
+
 _ROUTED = frozenset({ReplicaPhase.READY, ReplicaPhase.DRAINING})
 
 
-def _tier(replica: Replica, served: bool) -> Tier:
+def _tier(step: Step, replica: Replica, served: bool) -> Tier:
     if replica.phase is ReplicaPhase.READY and replica.broken_at is None:
         return Tier.OPEN
-    if replica.phase is ReplicaPhase.DRAINING and replica.order != "stop" and not served:
+    draining = replica.phase is ReplicaPhase.DRAINING and replica.order != "stop"
+    if draining and not served and not _too_late(step, replica):
         return Tier.LAST_RESORT
     return Tier.CLOSED
+
+
+def _too_late(step: Step, replica: Replica) -> bool:
+    """Near the end of a drain a new request waits for another replica: here it would be cut."""
+    if replica.stop_at is None:
+        return False
+    left_for_all = min(LAST_WORDS, (replica.stop_at - replica.since) / 2)
+    return step.due(replica.stop_at - left_for_all)
 
 
 def _endpoint(replica: Replica, tier: Tier, slots: int) -> Endpoint:
@@ -78,9 +91,7 @@ def _waiting_for(state: State, model: ModelState) -> str:
     if state.down:
         return f"everything is being given back ({state.down})"
     if model.failed:
-        return (
-            f"failed: {model.failures} starts in a row did not get ready, last: {model.last_cause}"
-        )
+        return f"failed: {model.failures} starts in a row did not work, last: {model.last_cause}"
     if model.blocked:
         return model.blocked
     counted = state.fleet.replicas(COUNTED, model.spec.name)
