@@ -60,7 +60,10 @@ def _roll_out(
     ready = sum(1 for r in current if r.phase is ReplicaPhase.READY)
     leaving = surplus(placed, min(len(placed), ready + len(placed) - target))
     _drain(state, step, model, leaving, "replaced by a newer spec")
-    _drain(state, step, model, surplus(current, len(current) - target), "no longer needed")
+    # The target may have fallen in the middle: new ones that do not serve yet wait their turn.
+    beside = min(target, target + 1 - len(placed) + len(leaving))
+    too_many = surplus(current, len(current) - max(beside, ready))
+    _drain(state, step, model, too_many, "no longer needed")
 
 
 def make_room(state: State, step: Step) -> bool:
