@@ -169,7 +169,7 @@ class Watched(RuleBasedStateMachine):
     @invariant()
     def never_more_engines_load_at_once_than_allowed(self) -> None:
         starting = self.world.core._state.fleet.replicas({ReplicaPhase.STARTING})
-        loads = Counter(r.node_id for r in starting)
+        loads = Counter((r.node_id, r.model) for r in starting)
         assert max(loads.values(), default=0) <= MAX_LOADS
 
     @invariant()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from elasticd.core.actions import LaunchNode, StartReplica
@@ -308,3 +309,21 @@ def test_an_engine_that_dies_after_long_service_is_started_again_at_once() -> No
     world.step(world.observed())
     assert starts(world) == before + 1
     assert not only_model(world)["failures"]
+
+
+def test_weights_that_are_slow_to_come_keep_no_other_model_waiting() -> None:
+    world = World(
+        [
+            model("m", min_replicas=4, max_replicas=4, weights="hf:a/b@c"),
+            model("z", min_replicas=0, max_replicas=1),
+        ],
+        [pool(max_loads=2, max_nodes=1)],
+        [offering(gpus=8)],
+    )
+    world.start()
+    for _ in range(3):
+        world.flow()
+    world.replicas = {r: replace(s, phase="fetching") for r, s in world.replicas.items()}
+    world.flow(ScaleHeld("z", 1, None, "x"))
+    starting = [r for r in world.core.status(world.now)["replicas"] if r["phase"] == "starting"]
+    assert [r["model"] for r in starting] == ["m", "m", "z"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from elasticd.core.failures import no_start_now
@@ -15,11 +16,15 @@ from elasticd.core.state import ModelState, State, Step
 
 @dataclass(slots=True)
 class _Room:
-    """What one step may hand out: free GPUs by node id, now and later, and loads under way."""
+    """What one step may hand out: free GPUs by node id, now and later, and loads under way.
+
+    `loads`: engines that load, by node; `fetches`: replicas that fetch weights, by node and model.
+    """
 
     ready: dict[str, int]
     coming: dict[str, int]
-    loads: dict[str, int]
+    loads: Counter[str]
+    fetches: Counter[tuple[str, str]]
     starting: set[str]
 
 
@@ -57,13 +62,12 @@ def _survey(state: State) -> _Room:
         # Whether it is lost is decided elsewhere; until then it takes nothing more.
         if n.dead_since is None and n.unseen_since is None
     }
-    loads: dict[str, int] = {}
     starting = state.fleet.replicas({ReplicaPhase.STARTING})
-    for replica in starting:
-        loads[replica.node_id] = loads.get(replica.node_id, 0) + 1
+    loads = Counter(r.node_id for r in starting if not r.fetching)
+    fetches = Counter((r.node_id, r.model) for r in starting if r.fetching)
     coming = _coming(state, ready)
     free = {node_id: gpus for node_id, gpus in ready.items() if gpus > 0}
-    return _Room(free, coming, loads, {r.model for r in starting})
+    return _Room(free, coming, loads, fetches, {r.model for r in starting})
 
 
 def _coming(state: State, ready: dict[str, int]) -> dict[str, int]:
@@ -150,14 +154,17 @@ def _gpus_there(node: Node, spec: ModelSpec) -> int | None:
 def _start_or_wait(
     state: State, step: Step, room: _Room, replica: Replica, node: Node, gpus: int
 ) -> None:
-    """Engines that load at once share the host's memory: only so many at a time."""
+    """Engines that load at once share the host's memory: only so many at a time.
+
+    What still fetches its weights will load, too, but must not keep other models waiting.
+    """
     pool = state.pools.get(node.pool)
-    loads = room.loads.get(node.id, 0)
+    loads = room.loads[node.id] + room.fetches[node.id, replica.model]
     if pool is not None and loads >= pool.spec.max_loads:
         told = f"waits on {node.id}: {loads} engine{'s' * (loads != 1)} load there"
         state.fleet.put_replica(replace(replica, load_phase=told))
         return
-    room.loads[node.id] = loads + 1
+    room.loads[node.id] += 1
     room.starting.add(replica.model)
     state.replica_to(
         step,
