@@ -235,3 +235,22 @@ def test_a_roll_out_goes_on_while_load_wants_more_than_there_is_room_for() -> No
         world.settle(world.demand(queued=9, in_flight=2))
         assert len(hashes(world)) >= 1
     assert hashes(world) == ["new", "new"]
+
+
+def test_the_last_replica_of_a_drained_node_stays_until_its_successor_serves() -> None:
+    world = serving()
+    (node_id,) = world.phases()
+    (rid,) = world.replicas
+    world.step(DrainRequested(node_id, 300.0, "ann"))
+    for _ in range(60):  # the new machine boots and loads slowly; nothing is asked of the old one
+        world.now += 2.0
+        todo, world.pending = world.pending, []
+        answers = [a for a in map(world.carry_out, todo) if a is not None]
+        world.boot_all()
+        world.step(*answers, *world.listings(), world.observed(), world.idle_loads())
+        endpoints = world.table.models[0].endpoints
+        assert [e.tier.value for e in endpoints if e.replica_id == rid] == ["last_resort"]
+    world.settle(rounds=6)
+    assert rid not in world.replicas
+    assert node_id not in world.phases()
+    assert len(world.open_endpoints()) == 1

@@ -23,6 +23,9 @@ from elasticd.core.state import State, Step
 CUT_MARGIN = 2.0
 """Seconds before a node's end at which its replicas are stopped at the latest."""
 
+LAST_WORDS = 30.0
+"""Seconds before the end of a drain (at most half of it) in which a replica takes nothing new."""
+
 SETTLE = 1.0
 """Seconds after a route is closed in which a request may still be on its way to the replica."""
 
@@ -175,6 +178,8 @@ def continue_drains(state: State, step: Step) -> None:
 def _drained(state: State, step: Step, replica: Replica) -> bool:
     if replica.stop_at is not None and step.due(replica.stop_at):
         return True
+    if _holds_the_fort(state, step, replica):
+        return False
     if state.loads_at is None or step.now - state.loads_at > STALE_AFTER:
         return False
     settled = step.due(replica.since + SETTLE)
@@ -187,3 +192,25 @@ def surplus(replicas: list[Replica], count: int) -> list[Replica]:
     counted = [r for r in replicas if r.phase in LIVE and r.phase in order]
     counted.sort(key=lambda r: (order[r.phase], -r.created, r.id))
     return counted[: max(count, 0)]
+
+
+def _holds_the_fort(state: State, step: Step, replica: Replica) -> bool:
+    """The last one of its model on a node that will go: idle, it still waits for its successor.
+
+    One that makes room on a node that stays is in its successor's way instead.
+    """
+    model = state.models.get(replica.model)
+    node = state.fleet.node(replica.node_id)
+    wanted = model is not None and model.target is not None and model.target.replicas > 0
+    if not wanted or state.down or node is None or node.phase is not NodePhase.DRAINING:
+        return False
+    ready = state.fleet.replicas({ReplicaPhase.READY}, replica.model)
+    return not any(r.broken_at is None for r in ready) and not is_late(step, replica)
+
+
+def is_late(step: Step, replica: Replica) -> bool:
+    """Near the end of a drain a new request waits for another replica: here it would be cut."""
+    if replica.stop_at is None:
+        return False
+    left_for_all = min(LAST_WORDS, (replica.stop_at - replica.since) / 2)
+    return step.due(replica.stop_at - left_for_all)

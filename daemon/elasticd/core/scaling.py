@@ -76,6 +76,8 @@ def _from_demand(
     if demand.rising.covered(now) and lasting > current:
         return ReplicaTarget(lasting, (f"{seen}: demand wants {lasting}",))
     needed = _replicas_for(demand.falling.high(), scaling)
+    if needed < current == scaling.min_replicas:
+        return ReplicaTarget(current, (f"{seen}: demand wants {needed}", f"min_replicas {current}"))
     if needed < current:
         return _lower(now, scaling, demand, _Down(current, needed, seen), service)
     if wanted > current:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elasticd.core.drain import is_late
 from elasticd.core.fleet import Replica
 from elasticd.core.lifecycle import COUNTED, NODE_COMING, ReplicaPhase
 from elasticd.core.state import ModelState, State, Step
@@ -51,9 +52,6 @@ class Routes:
         )
 
 
-LAST_WORDS = 30.0
-"""Seconds before the end of a drain (at most half of it) in which a replica takes nothing new."""
-
 _ROUTED = frozenset({ReplicaPhase.READY, ReplicaPhase.DRAINING})
 
 
@@ -61,17 +59,9 @@ def _tier(step: Step, replica: Replica, served: bool) -> Tier:
     if replica.phase is ReplicaPhase.READY and replica.broken_at is None:
         return Tier.OPEN
     draining = replica.phase is ReplicaPhase.DRAINING and replica.order != "stop"
-    if draining and not served and not _too_late(step, replica):
+    if draining and not served and not is_late(step, replica):
         return Tier.LAST_RESORT
     return Tier.CLOSED
-
-
-def _too_late(step: Step, replica: Replica) -> bool:
-    """Near the end of a drain a new request waits for another replica: here it would be cut."""
-    if replica.stop_at is None:
-        return False
-    left_for_all = min(LAST_WORDS, (replica.stop_at - replica.since) / 2)
-    return step.due(replica.stop_at - left_for_all)
 
 
 def _endpoint(replica: Replica, tier: Tier, slots: int) -> Endpoint:
