@@ -31,11 +31,12 @@ async def gateway(config: Configuration, hangups: Hangups | None = None) -> None
     """The gateway's whole life."""
 
     def read_again() -> GatewayConfig:
-        return gateway_config(load(config.path, look_on_host=False))
+        return gateway_config(load(config.path))
 
     # One that came before there was a gateway: the file may have changed since it was read.
     missed = hangups is not None and hangups.take()
-    await run_gateway(read_again() if missed else gateway_config(config), read_again)
+    first = load(config.path, look_on_host=False) if missed else config
+    await run_gateway(gateway_config(first), read_again)
 
 
 def controller_config(config: Configuration, serve_again: bool = False) -> ControllerConfig:

@@ -43,7 +43,7 @@ _MONEY_SCHEMA = {
     "pattern": r"^[0-9]+(\.[0-9]{1,6})? [A-Z]{3}$",
     "examples": ["2.50 USD"],
 }
-_SECRET_SCHEMA = {
+SECRET_SCHEMA = {
     "type": "object",
     "properties": {
         "file": {"type": "string", "description": "A file that holds nothing but the secret."},
@@ -67,7 +67,8 @@ def _duration(value: Any) -> float:
     return parse_duration(value)
 
 
-def _read_secret(value: Any, info: ValidationInfo) -> Secret:
+def read_secret(value: Any, info: ValidationInfo) -> Secret:
+    """A reference, with relative paths from the context's `base`. Raises `ValueError`."""
     base = (info.context or {}).get("base")
     return parse_secret(value, base if isinstance(base, Path) else None)
 
@@ -103,8 +104,8 @@ Price = Annotated[
 
 SecretRef = Annotated[
     Secret,
-    PlainValidator(_read_secret),
+    PlainValidator(read_secret),
     PlainSerializer(Secret.reference),
-    WithJsonSchema(_SECRET_SCHEMA),
+    WithJsonSchema(SECRET_SCHEMA),
 ]
 """Where a secret stands; read it with `Secret.read()`."""

@@ -62,7 +62,7 @@ def parse_duration(value: Any) -> float:
         raise ValueError(f"a duration needs a unit: write {number}s or {number}m, not {number}")
     if isinstance(value, str) and (told := _in_words(value)):
         raise ValueError(f"not a duration: {number!r}; write {told}; {allowed}")
-    raise ValueError(f"not a duration: {value if value is None else number!r}; {allowed}")
+    raise ValueError(f"{_not('a duration', value)}; {allowed}")
 
 
 def _in_words(text: str) -> str:
@@ -100,7 +100,7 @@ def parse_size(value: Any) -> int:
     given = str(value)[:40]
     if _is_bare(value):
         raise ValueError(f"a size needs a unit: write {given}GiB or {given}GB, not {given}")
-    raise ValueError(f"not a size: {value if value is None else given!r}; {allowed}")
+    raise ValueError(f"{_not('a size', value)}; {allowed}")
 
 
 def format_size(size: int) -> str:
@@ -122,7 +122,7 @@ def parse_money(value: Any) -> Money:
     if _is_bare(value):
         raise ValueError(f'an amount needs its currency: write "{given} USD", not {given}')
     allowed = 'allowed: an amount and a currency, for example "2.50 USD" or "0.10 CNY"'
-    raise ValueError(f"not an amount of money: {value if value is None else given!r}; {allowed}")
+    raise ValueError(f"{_not('an amount of money', value)}; {allowed}")
 
 
 def format_money(money: Money) -> str:
@@ -130,6 +130,12 @@ def format_money(money: Money) -> str:
     whole, rest = divmod(money.micros, 1_000_000)
     decimals = f"{rest:06d}".rstrip("0").ljust(2, "0")
     return f"{whole}.{decimals} {money.currency}"
+
+
+def _not(what: str, value: Any) -> str:
+    if value is None:
+        return f"has no value, where {what} belongs"
+    return f"not {what}: {str(value)[:40]!r}"
 
 
 def _is_bare(value: Any) -> bool:

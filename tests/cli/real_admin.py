@@ -33,6 +33,7 @@ class Controller:
         self.emitted: list[Event] = []
         self.entries: list[JournalEntry] = []
         self.looked = threading.Semaphore(0)
+        self.reloads_asked_by: list[str] = []
         self.outcome: dict[str, Any] = {"problem": "", "changed": [], "needs_restart": []}
 
     def write(
@@ -47,7 +48,8 @@ class Controller:
         found = [e for e in self.entries if e.seq > since_seq and e.at >= since]
         return found[:limit]
 
-    async def reload(self) -> dict[str, Any]:
+    async def reload(self, by: str) -> dict[str, Any]:
+        self.reloads_asked_by.append(by)
         return self.outcome
 
     async def preempt(self, node_id: str, notice: float | None) -> dict[str, Any]:

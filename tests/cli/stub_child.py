@@ -1,7 +1,8 @@
 """A stand-in for one process of ours: says that it runs, and ends when asked.
 
 `controller` answers on an admin socket, with one machine until it is told to go down; on SIGHUP
-it says what the file `refusal` says, if there is one. `gateway` writes down each SIGHUP.
+it says what the file `refusal` says, if there is one; with a file `end` (a code and words) it ends
+at once. `gateway` writes down each SIGHUP.
 `stubborn` ignores SIGTERM and has a child of its own; `refusing` exits with 2; others just run.
 """
 
@@ -86,6 +87,10 @@ def main() -> None:
     if ROLE == "refusing":
         print("this configuration is not for me", flush=True)
         sys.exit(2)
+    if ROLE == "controller" and (PLACE / "end").exists():
+        code, words = (PLACE / "end").read_text().split(maxsplit=1)
+        print(words, flush=True)
+        os._exit(int(code))
     if ROLE == "controller":
         socket = PLACE / "state" / "run" / "admin.sock"
         socket.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from elasticd.cli.giving_back import PATIENCE
 from elasticd.cli.run import Run, only_supervisor
 from elasticd.cli.run_display import tell
 from elasticd.cli.run_plan import Part
@@ -35,7 +36,9 @@ def main() -> int:
         with only_supervisor(config.state_dir):
             plan = [part(role) for role in sys.argv[2:]]
             reread = partial(load, PLACE / "elasticd.yaml", PROVIDERS, look_on_host=False)
-            return asyncio.run(Run(config, plan, tell, hangups, reread).serve())
+            patience = PLACE / "patience"
+            seconds = float(patience.read_text()) if patience.exists() else PATIENCE
+            return asyncio.run(Run(config, plan, tell, hangups, reread, seconds).serve())
     except ElasticdError as bad:
         print(bad)
         return bad.exit_code

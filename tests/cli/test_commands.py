@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from elasticd.cli import down as down_module
 from elasticd.cli import main
 from elasticd.cli.admin_client import AdminClient
 from elasticd.cli.descent import Descent
+from elasticd.cli.unattended import SUPERVISOR_LOCK
+from elasticd.ops.process_mark import mark_file, mark_of, write_mark
 from tests.cli.fake_daemon import FakeDaemon, fake_daemon
 from tests.cli.samples import sample_status
 
@@ -116,6 +120,49 @@ def test_down_asks_the_daemon_follows_and_says_what_was_ended(
     assert "waiting for k3f9-4-1 ready" in out
     assert "ended k3f9-4-1 (pool here, on_demand at 0.25 USD/h)" in out
     assert "2 machines ended" in out
+
+
+@pytest.fixture
+def survivors(tmp_path: Path) -> Iterator[dict[str, int]]:
+    """Two processes of an `elasticd run` that was killed, with their marks."""
+    processes = {name: subprocess.Popen(["sleep", "600"]) for name in ("head", "gateway")}
+    for name, process in processes.items():
+        mark = mark_of(process.pid)
+        assert mark is not None
+        write_mark(mark_file(tmp_path, name), mark)
+    yield {name: process.pid for name, process in processes.items()}
+    for process in processes.values():
+        process.kill()
+        process.wait()
+
+
+def test_down_tells_of_processes_that_no_supervisor_looks_after(
+    daemon: FakeDaemon, survivors: dict[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.statuses = [going_down(0)]
+    argv = ["down", "--yes", "--socket", str(daemon.path)]
+    assert main(argv) == 1
+    said = capsys.readouterr()
+    assert "nothing is left" not in said.out
+    assert "no machine is left" in said.out
+    assert f"head (process {survivors['head']}), gateway (process" in said.err
+    assert "`elasticd run` takes over and, when it is stopped, ends them" in said.err
+    assert main([*argv, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["still_running"] == survivors
+
+
+def test_down_says_that_nothing_is_left_while_a_supervisor_looks_after_the_rest(
+    daemon: FakeDaemon,
+    survivors: dict[str, int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    daemon.statuses = [going_down(0)]
+    with (tmp_path / SUPERVISOR_LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert main(["down", "--yes", "--socket", str(daemon.path)]) == 0
+    assert "nothing is left" in capsys.readouterr().out
+    assert survivors
 
 
 def test_down_is_not_done_while_a_pool_could_not_be_listed(daemon: FakeDaemon) -> None:

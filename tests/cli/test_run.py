@@ -272,6 +272,56 @@ def test_a_child_that_refuses_its_configuration_ends_the_run_with_its_words(plac
     assert not any(alive(pid) for pid in place.pids("gateway"))
 
 
+def _crash_loop(place: Place) -> subprocess.Popen[str]:
+    """A run whose controller has served and now ends again and again."""
+    run = place.run("controller", "gateway")
+    place.wait_said("node node-1 (pool p): is up")
+    (place.root / "end").write_text("1 it cannot go on")
+    os.kill(place.wait_for("controller"), signal.SIGKILL)
+    place.wait_said("controller ended with code 1: it cannot go on")
+    return run
+
+
+def test_a_controller_that_only_crashes_does_not_keep_it_from_stopping(place: Place) -> None:
+    (place.root / "patience").write_text("0.5")
+    run = _crash_loop(place)
+    run.terminate()
+    assert run.wait(20) == 1
+    assert "not every machine could be given back" in place.said()
+    assert "`elasticd down`" in place.said()
+    assert not any(alive(pid) for pid in place.pids("gateway"))
+
+
+def test_a_controller_that_dies_five_times_is_not_waited_for(place: Place) -> None:
+    (place.root / "patience").write_text("1000")
+    run = _crash_loop(place)
+    run.terminate()
+    assert run.wait(60) == 1
+    assert "the controller died 5 times" in place.said()
+
+
+def test_a_second_signal_ends_it_at_once_if_no_controller_answers(place: Place) -> None:
+    (place.root / "patience").write_text("1000")
+    run = _crash_loop(place)
+    run.terminate()
+    place.wait_said("waiting for no daemon answers")
+    run.terminate()
+    assert run.wait(20) == 1
+    assert "not every machine could be given back" in place.said()
+    assert "died" not in place.said()
+
+
+def test_a_controller_that_begins_to_refuse_while_it_stops_is_not_waited_for(place: Place) -> None:
+    run = place.run("controller", "gateway")
+    place.wait_said("node node-1 (pool p): is up")
+    (place.root / "end").write_text("2 the ledger cannot be opened")
+    os.kill(place.wait_for("controller"), signal.SIGKILL)
+    run.terminate()
+    assert run.wait(20) == 1
+    assert "the controller refuses to run" in place.said()
+    assert not any(alive(pid) for pid in place.pids("gateway"))
+
+
 def test_a_second_run_for_the_same_state_is_refused(place: Place) -> None:
     run = place.run("controller")
     place.wait_for("controller")

@@ -230,6 +230,31 @@ def test_what_hangs_or_was_refused_is_degraded(changes: dict[str, Any], line: st
     assert not is_fine(status)
 
 
+def test_a_machine_that_no_node_stands_for_is_shown_counted_and_not_fine() -> None:
+    status = sample_status()
+    status["pools"][0]["orphans"] = ["i-77"]
+    text = "\n".join(render(status, 200, Paint(False)))
+    told = "! pool here: machine i-77 of ours stands for no node, costs money, and will be ended"
+    assert told in text
+    assert "2 machines + 1 of no node" in text.splitlines()[0]
+    assert not is_fine(status)
+    status["pools"][0]["orphans"] = ["i-77", "i-78"]
+    text = "\n".join(render(status, 200, Paint(False)))
+    assert "2 machines of ours stand for no node, cost money, and will be ended: i-77" in text
+    assert "+ 2 of no node" in text
+    status["pools"][0]["orphans"] = []
+    assert is_fine(status)
+
+
+def test_a_reload_that_takes_long_is_told_and_is_nothing_wrong() -> None:
+    status = sample_status()
+    status["controller"]["reload"] = {"running_for": 7.0}
+    assert any("read for 7s" in line for line in render(status, 200, Paint(False)))
+    assert is_fine(status)
+    status["controller"]["reload"] = {"running_for": 0.1}
+    assert not any("has been read" in line for line in render(status, 200, Paint(False)))
+
+
 def test_a_gpu_that_something_holds_is_told_with_its_process() -> None:
     status = sample_status()
     status["nodes"][0]["held"] = ["GPU 0 is held by process 4711 (python3)"]

@@ -228,3 +228,46 @@ async def test_a_vanished_clients_machine_is_looked_for() -> None:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
         await edge.shutdown(1.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+        (b"nonsense\r\n\r\n", 400),
+    ],
+)
+async def test_a_client_that_closes_its_half_still_gets_what_needs_no_replica(
+    asked: bytes, status: int
+) -> None:
+    async with stand() as s:
+        await s.publish()
+        async with connected(s.gateway.port) as client:
+            await client.send(asked)
+            client.writer.write_eof()
+            assert (await client.answer()).status == status
+
+
+@pytest.mark.parametrize("body", [UNSTREAMED, STREAM])
+async def test_a_client_that_closes_its_half_frees_its_replica_as_one_that_left(body: Any) -> None:
+    async with stand() as s, ScriptedEngine(says_nothing) as engine:
+        await s.publish(engine.endpoint())
+        async with connected(s.gateway.port) as client:
+            await client.post(body)
+            await eventually(lambda: engine.connections, "the engine has the request")
+            client.writer.write_eof()
+            await eventually(engine.connections[0].left.is_set, "the engine saw it leave")
+            assert await client.reader.read() == b""
+        await all_is_quiet(s)
+
+
+async def test_a_half_closed_client_with_half_a_request_is_not_waited_for() -> None:
+    async with stand() as s:
+        await s.publish()
+        async with connected(s.gateway.port) as client:
+            await client.send(b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+            client.writer.write_eof()
+            async with asyncio.timeout(5):  # not the seconds for which a body is lingered for
+                await client.reader.read()

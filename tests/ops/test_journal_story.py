@@ -48,6 +48,7 @@ def told(*events: Any, reasons: list[dict[str, str]] | None = None) -> Any:
         (ev.ScaleHeld("qwen", 3, 60.0, "ann"), "model:qwen", "for 60 s by ann"),
         (ev.HoldReleased("qwen", "ann"), "model:qwen", "given back to the autoscaler by ann"),
         (ev.Configured(FleetSpec("prod", (), ())), "cluster:prod", "configuration taken"),
+        (ev.ReloadRefused("no models", "ann"), "fleet", "reload refused, asked by ann: no models"),
     ],
 )
 def test_a_fact_is_told_with_who_and_what(event: Any, subject: str, text: str) -> None:
@@ -73,6 +74,30 @@ def test_reasons_come_with_their_subjects() -> None:
     entry = told(reasons=[{"subject": "node:node-1", "text": "booting → ready: joined"}])
     assert entry["lines"] == [{"subject": "node:node-1", "text": "booting → ready: joined"}]
     assert (entry["seq"], entry["at"], entry["epoch"], entry["facts"]) == (3, 12.5, 2, [])
+
+
+@pytest.mark.parametrize(
+    ("event", "subject", "decided"),
+    [
+        (ev.ScaleHeld("m", 2, None, "ann"), "model:m", "held at 2 until released (ann)"),
+        (ev.DrainRequested("n", 9.0, "ann"), "node:n", "ready → draining: drained by ann, 9 s"),
+        (ev.DownRequested("ann"), "fleet", "everything is given back (ann)"),
+        (ev.ReloadRefused("a\nb", "ann"), "fleet", "reload refused (ann): a b"),
+        (
+            ev.Configured(FleetSpec("prod", (), ()), True, ("models[m].scaling", "budget")),
+            "fleet",
+            "reloaded: models[m].scaling, budget",
+        ),
+    ],
+)
+def test_a_fact_that_a_decision_repeats_is_marked_as_told(
+    event: Any, subject: str, decided: str
+) -> None:
+    (fact,) = told(event, reasons=[{"subject": subject, "text": decided}])["facts"]
+    assert fact["echoed"]
+    for reasons in ([], [{"subject": "model:other", "text": decided}]):
+        (fact,) = told(event, reasons=reasons)["facts"]
+        assert not fact["echoed"]
 
 
 def test_an_entry_of_samples_alone_tells_nothing() -> None:

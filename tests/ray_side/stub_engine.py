@@ -21,7 +21,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         running = int(os.environ.get("STUB_RUNNING", "0"))
         if self.path == "/health":
-            self._answer(200, b"")
+            self._answer(500 if "ill" in sys.argv else 200, b"")
         elif self.path == "/metrics":
             self._answer(200, COUNTERS.format(running=running).encode())
         elif self.headers.get("Authorization") != f"Bearer {os.environ['ELASTICD_ENGINE_KEY']}":
@@ -42,8 +42,8 @@ class Handler(BaseHTTPRequestHandler):
 
 def main() -> None:
     """Arguments: the port, then `grandchild` (a stubborn one in a session of its own), `never`
-    (does not get ready), `tell-pid`, `tell-place` (the next word, and what it knows
-    of a hub)."""
+    (does not get ready), `ill` (listens and answers 500), `tell-pid`, `tell-place` (the next
+    word, and what it knows of a hub)."""
     print("Starting vLLM API server on stub", flush=True)
     if "grandchild" in sys.argv:
         subprocess.Popen([sys.executable, "-c", GRANDCHILD], start_new_session=True)

@@ -17,6 +17,7 @@ import pytest
 
 from elasticd.agent_api.messages import ReplicaOrder, ReplicaReport
 from elasticd.node.host_memory import Memory
+from elasticd.ray_side import engine_probe
 from elasticd.ray_side import replica as module
 from elasticd.ray_side.memory_gate import MemoryGate
 from elasticd.ray_side.replica import ReplicaActor
@@ -99,6 +100,34 @@ def test_an_engine_that_is_never_ready_is_given_up(actor: ReplicaActor) -> None:
     eventually(lambda: _is(actor, "stopped"))
     assert "not ready within" in _report(actor).error
     assert "starting API" in _report(actor).error
+
+
+@pytest.mark.parametrize(
+    ("word", "seen"), [("ill", "/health answered 500"), ("never", "nobody listens")]
+)
+def test_a_start_tells_what_its_health_call_gave_last(
+    actor: ReplicaActor, word: str, seen: str
+) -> None:
+    actor.start(_order(word))
+    eventually(lambda: _report(actor).load_phase == f"starting API, {seen}")
+    assert _is(actor, "starting")
+
+
+def test_an_engine_that_is_given_up_says_what_its_health_call_gave_last(
+    actor: ReplicaActor,
+) -> None:
+    actor.start(_order("ill", start_timeout=1.0))
+    eventually(lambda: _is(actor, "stopped"))
+    assert _report(actor).error.endswith(", /health answered 500")
+
+
+def test_an_engine_that_accepts_and_says_nothing_is_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_probe, "TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = engine_probe.EngineAddress("127.0.0.1", silent.getsockname()[1], "k")
+        assert engine_probe.health_problem(address) == "no answer to /health within 0.2 s"
 
 
 def test_a_starting_engine_gets_a_short_grace_however_long_the_order(actor: ReplicaActor) -> None:

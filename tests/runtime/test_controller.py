@@ -189,6 +189,15 @@ async def test_a_fault_in_the_core_turns_health_red_and_ends_the_controller(
     assert world.launched == []
 
 
+async def test_a_damaged_key_of_the_cluster_is_a_refusal(
+    world: World, agent_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "cluster.key").write_text("half of i")
+    with pytest.raises(UsageError, match="not a cluster key"):
+        await run_controller(config(world, tmp_path, agent_url), Core)
+
+
 async def test_a_watch_that_ends_is_a_fault(world: World, agent_url: str, tmp_path: Path) -> None:
     world.notices = lambda: None  # type: ignore[attr-defined]
     core = ScriptedCore(lambda now, events: NOTHING)

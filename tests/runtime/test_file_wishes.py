@@ -10,7 +10,7 @@ from elasticd.app import controller_config, gateway_config
 from elasticd.runtime.file_wishes import FileWishes
 from elasticd.runtime.hub_api import Hub
 from elasticd.secret import SecretUnavailable
-from elasticd.settings.load import load
+from elasticd.settings.load import BadConfiguration, load
 from elasticd.settings.sources import Resolved
 from tests.settings.conftest import PROVIDERS
 
@@ -84,6 +84,27 @@ def test_a_reload_compares_the_file_with_what_it_was(tmp_path: Path) -> None:
     elsewhere = TEXT.replace("region: north", "region: south")
     (tmp_path / "elasticd.yaml").write_text(elsewhere)
     assert before.reread().pools != before.pools
+
+
+LOCAL = """
+cluster: test
+state_dir: state
+node_pools: [{name: here, provider: local, max_nodes: 1}]
+models: [{name: m, source: "file:weights", gpus_per_replica: 1}]
+"""
+
+
+def test_a_reload_refuses_what_check_refuses_this_host_included(tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    path = tmp_path / "elasticd.yaml"
+    path.write_text(LOCAL)
+    held = FileWishes(load(path))
+    path.write_text(LOCAL.replace("file:weights", "file:elsewhere"))
+    with pytest.raises(BadConfiguration) as checked:
+        load(path)
+    with pytest.raises(BadConfiguration, match="there is no directory") as reread:
+        held.reread()
+    assert str(reread.value) == str(checked.value)
 
 
 def test_the_controller_and_the_gateway_are_told_what_the_file_says(tmp_path: Path) -> None:

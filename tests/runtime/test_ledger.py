@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import stat
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -211,6 +214,64 @@ async def test_a_file_that_cannot_be_trusted_is_refused_and_left_alone(
     assert path.read_bytes() == before
     with pytest.raises(LedgerRefused, match=told):  # and the lock was let go
         await Ledger.open(tmp_path)
+
+
+def _a_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def _a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _a_link_to_a_disk_that_is_away(path: Path) -> None:
+    path.symlink_to(path.parent / "mnt" / path.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("ledger.sqlite", _a_directory),
+        ("ledger.sqlite", _a_pipe),
+        ("ledger.sqlite", _a_device),
+        ("ledger.sqlite", _a_link_to_a_disk_that_is_away),
+        ("controller.lock", _a_directory),
+    ],
+)
+async def test_what_is_no_file_is_refused_with_its_name_and_never_waited_for(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / name)
+    with pytest.raises(LedgerRefused) as refusal:
+        await Ledger.open(tmp_path)
+    assert str(tmp_path / name) in str(refusal.value)
+    assert refusal.value.exit_code == 2
+
+
+async def test_a_state_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file stands here")
+    with pytest.raises(LedgerRefused, match="cannot be opened or made"):
+        await Ledger.open(tmp_path / "state")
+
+
+@pytest.mark.parametrize("earlier_life", [True, False])
+async def test_a_disk_that_takes_nothing_is_a_refusal(tmp_path: Path, earlier_life: bool) -> None:
+    if earlier_life:
+        await (await Ledger.open(tmp_path)).aclose()
+    bound = subprocess.run(["mount", "--bind", tmp_path, tmp_path], capture_output=True)
+    if bound.returncode != 0:
+        pytest.skip("making a disk read-only needs root")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", tmp_path], check=True)
+        with pytest.raises(LedgerRefused, match="Read-only file system") as refusal:
+            await Ledger.open(tmp_path)
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)
+    assert "damaged" not in str(refusal.value)
 
 
 async def test_a_ledger_that_is_gone_but_left_traces_is_not_an_empty_fleet(tmp_path: Path) -> None:

@@ -137,7 +137,14 @@ async def test_a_commit_learnt_once_holds_although_the_rest_came_later(
         assert watched.commit == hub.commit
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 1}', '{"version": 99}', "\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{", "[]", '{"version": 1}', '{"version": 99}', "\xff"),
+        '{"version": 1, "sources": {"hf:lab/tiny@main": {"commit": "../../x", "complete": true}}}',
+        pytest.param("[" * 100_000, id="deep"),
+    ],
+)
 async def test_a_damaged_file_is_asked_for_again(
     hub: RunningHub, tmp_path: Path, content: str
 ) -> None:
@@ -217,6 +224,65 @@ async def test_a_page_that_is_not_a_hubs_is_told_as_such(hub: RunningHub, tmp_pa
     async with _running(tmp_path / "state", hub) as watched:
         await watched.until(lambda: "answers that are not a hub's" in watched.problem())
         await watched.until(lambda: watched.commit)
+
+
+def _list(**changes: Any) -> str:
+    listed = {"rfilename": "model.safetensors", "size": SIZE}
+    return json.dumps({"sha": "a" * 40, "siblings": [listed], **changes})
+
+
+@pytest.mark.parametrize(
+    ("mood", "told"),
+    [
+        ({"only": "files", "says": "[", "repeat": 1_000_000}, "its config.json cannot be read"),
+        ({"only": "files", "says": "{"}, "its config.json cannot be read"),
+        ({"only": "files", "says": '{"a": ' + "[" * 400 + "]" * 400 + "}"}, "deeper than 64"),
+        ({"only": "files", "says": "[" * 1000, "repeat": 5000}, "more than 4 MiB"),
+        ({"only": "api", "says": "[", "repeat": 1_000_000}, "not a hub's"),
+        ({"only": "api", "says": "[" * 10_000, "repeat": 3400}, "more than 32 MiB"),
+        ({"only": "api", "says": "null"}, "not a hub's"),
+        ({"only": "api", "says": "[]"}, "not a hub's"),
+        ({"only": "api", "says": _list(sha=5)}, "not a hub's"),
+        ({"only": "api", "says": _list(sha="../../x")}, "not a hub's"),
+        ({"only": "api", "says": _list(siblings=5)}, "not a hub's"),
+        ({"only": "api", "says": _list(siblings=[5])}, "not a hub's"),
+        ({"only": "api", "says": _list(siblings=[{"rfilename": 5}])}, "not a hub's"),
+        (
+            {"only": "api", "says": _list(siblings=[{"rfilename": "a.bin", "size": -5}])},
+            "not a hub's",
+        ),
+        (
+            {"only": "api", "says": _list(siblings=[{"rfilename": "a\ud800.bin", "size": 5}])},
+            "the hub lists a file with the name 'a\\ud800.bin'",
+        ),
+        ({"only": "api", "circle": True}, "redirects in a circle"),
+    ],
+)
+async def test_whatever_a_hub_answers_is_a_problem_of_that_source_alone(
+    hub: RunningHub, tmp_path: Path, mood: dict[str, Any], told: str
+) -> None:
+    hub.mood(**mood)
+    async with _running(tmp_path / "state", hub) as watched:
+        await watched.until(lambda: told in watched.problem())
+        assert len(watched.problem()) <= 400
+        assert watched.commit is None
+        await _ask(hub)
+        await watched.until(lambda: watched.commit)
+
+
+async def test_a_fault_in_reading_an_answer_is_a_problem_of_its_source_too(
+    hub: RunningHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: bytes) -> Any:
+        raise RuntimeError("nobody foresaw that \ud800")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hub_api, "read_json", broken)
+        async with _running(tmp_path / "state", hub) as watched:
+            await watched.until(lambda: "nobody foresaw that" in watched.problem())
+            assert "\ud800" not in watched.problem()
+            patched.undo()
+            await watched.until(lambda: watched.commit)
 
 
 async def test_a_disk_that_takes_nothing_does_not_stop_it(hub: RunningHub, tmp_path: Path) -> None:

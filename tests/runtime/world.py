@@ -196,6 +196,9 @@ class Plain:
     def fetch_env(self) -> tuple[tuple[str, str], ...]:
         return self.env
 
+    def secret_env(self, model: str) -> tuple[tuple[str, str], ...]:
+        return ()
+
     def reread(self) -> Any:
         found = self.next.pop(0) if self.next else self
         if isinstance(found, Exception):

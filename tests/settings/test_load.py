@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from elasticd.errors import UsageError
+from elasticd.runtime.hub_api import Hub
+from elasticd.runtime.source_file import SourceFile
+from elasticd.runtime.sources import SourceResolver
+from elasticd.settings.fleet import hub_sources
 from elasticd.settings.load import load
-from tests.settings.conftest import GOOD, Load, Refused
+from tests.settings.conftest import GOOD, PROVIDERS, Load, Refused
 
 
 def test_a_small_file_is_enough(load_text: Load) -> None:
@@ -47,6 +51,56 @@ def test_a_small_file_is_enough(load_text: Load) -> None:
             "3 ray.port: 127.0.0.1:8702 is already the address of agent.listen",
         ),
         ("cluster: test", "cluster: 7", "2 cluster: must be text"),
+        ("state_dir: state", "state_dir: 状态", "3 state_dir: /"),
+        ("state_dir: state", "state_dir: elasticd.yaml", "3 state_dir: /"),
+        ("state_dir: state", "state_dir: elasticd.yaml/x", "3 state_dir: /"),
+        ("cluster: test", "cluster: test\nadmin: {socket: /}", "3 admin.socket: / is a directory"),
+        (
+            "cluster: test",
+            "cluster: test\nadmin: {socket: run/}",
+            "3 admin.socket: run/ is a directory; write the path of a socket in one",
+        ),
+        ("cluster: test", "cluster: test\nadmin: {socket: /tmp}", "3 admin.socket: /tmp is a dir"),
+        (
+            "cluster: test",
+            "cluster: test\nadmin: {socket: elasticd.yaml/s}",
+            "3 admin.socket: /",
+        ),
+        (
+            "cluster: test",
+            "cluster: test\nweights: {mirror: 'https://h/a b'}",
+            "3 weights.mirror: not a URL: 'https://h/a b'",
+        ),
+        (
+            "cluster: test",
+            "cluster: test\nweights: {mirror: 'https://h/x#y'}",
+            "3 weights.mirror: a URL here ends before any ? or #",
+        ),
+        (
+            "cluster: test",
+            "cluster: test\ngateway: {max_body: 0B}",
+            "3 gateway.max_body: 0B: every request would be refused; allowed: 1KiB or more",
+        ),
+        (
+            "cluster: test",
+            "cluster: test\ngateway: {max_wait: }",
+            "3 gateway.max_wait: has no value, where a duration belongs; allowed:",
+        ),
+        (
+            '"file:weights"',
+            '"file:w", engine_args: {hf-token: hf_x}',
+            "7 models[0].engine_args.hf-token: would be shown and kept; use weights.token",
+        ),
+        (
+            '"file:weights"',
+            '"file:w", engine_env: {A: true}',
+            "7 models[0].engine_env.A: must be text",
+        ),
+        (
+            '"file:weights"',
+            '"file:w", engine_env: {A_KEY: (hidden)}',
+            "7 models[0].engine_env.A_KEY: (hidden) is what is shown instead of a value",
+        ),
         ("file:weights", "weights", "7 models[0].source: unknown source 'weights'"),
         ('"file:weights"', '"file:w", pools: [spto]', "7 models[0].pools[0]: no pool is called"),
         ('"file:weights"', '"file:w", engine: sglang', "7 models[0].engine: unknown engine"),
@@ -129,6 +183,66 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file(refused: Refused
         "7 models[0].sauce",
         "8 colour",
     ]
+
+
+def _keys(*keys: str) -> str:
+    listed = ", ".join(f"{{name: k{index}, hash: '{key}'}}" for index, key in enumerate(keys))
+    return f"{GOOD}gateway: {{api_keys: [{listed}]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (
+            [f"sha256:{'a' * 64}", f"sha256:{'b' * 64}", f"sha256:{'a' * 64}"],
+            "8 gateway.api_keys[2].hash: the same key as k0's",
+        ),
+        ([f"sha256:{'A' * 64}"], "8 gateway.api_keys[0].hash: the hash has capital letters"),
+        (["a" * 64], "8 gateway.api_keys[0].hash: the hash lacks its kind; write sha256:"),
+        (["sk-something"], "8 gateway.api_keys[0].hash: must be the hash of a key"),
+    ],
+)
+def test_a_key_that_cannot_count_is_told_with_what_is_wrong_and_not_repeated(
+    refused: Refused, keys: list[str], told: str
+) -> None:
+    (problem,) = refused(_keys(*keys))
+    assert problem.startswith(told)
+    assert keys[-1] not in problem
+
+
+def test_a_missing_pool_list_is_told_once(refused: Refused) -> None:
+    text = (
+        "cluster: t\nstate_dir: s\nnode_pools:\nmodels: [{name: m, source: 'file:w', pools: [p]}]"
+    )
+    assert refused(text) == ["3 node_pools: must have at least one entry"]
+
+
+def test_commands_that_look_after_what_runs_do_not_ask_what_lies_there(tmp_path: Path) -> None:
+    path = tmp_path / "elasticd.yaml"
+    path.write_text(GOOD.replace("state_dir: state", "state_dir: elasticd.yaml"))
+    load(path, PROVIDERS, look_on_host=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("hf:a/b", "hf:a/b@main", "hf:b@v1.0", f"hf:a/b@{'a' * 40}", "hf:a/b@feature/x"),
+        *("hf:a/b@../x", "hf:a/b@x..y", "hf:../b", "hf:a/b/c", "hf:a/..", "hf:", "hf:a/b@"),
+        *("hf:a/b@x y", "hf:a/b@-x", "hf:a/b@x?y", "hf:a/b@x%2F..", "hf:a/b@主", "hf:/b", "hf:a/"),
+        f"hf:a/b@{'x' * 300}",
+    ],
+)
+def test_a_hub_source_that_is_accepted_is_one_that_the_resolver_takes(
+    load_text: Load, tmp_path: Path, text: str
+) -> None:
+    resolver = SourceResolver(SourceFile(tmp_path), Hub("http://127.0.0.1:9"), lambda: None)
+    try:
+        config = load_text(GOOD.replace("file:weights", text))
+    except UsageError:
+        with pytest.raises(ValueError, match="hf:"):
+            resolver.set_sources([text])
+    else:
+        resolver.set_sources([str(source) for source in hub_sources(config)])
 
 
 def test_names_stand_once(refused: Refused) -> None:

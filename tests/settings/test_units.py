@@ -55,7 +55,7 @@ def test_anything_else_is_no_duration(value: object) -> None:
         ("nan", "not a duration: 'nan'"),
         (float("inf"), "a duration needs a unit"),
         ("", "not a duration: ''"),
-        (None, "not a duration: None"),
+        (None, "has no value, where a duration belongs"),
     ],
 )
 def test_what_is_no_duration_is_told_what_to_write(value: object, told: str) -> None:
@@ -124,7 +124,7 @@ def test_a_size_is_read_in_its_unit(text: str, size: int) -> None:
         ("-1GB", "not a size"),
         ("inf", "not a size"),
         ("", "not a size"),
-        (None, "not a size: None"),
+        (None, "has no value, where a size belongs"),
         ("0.3B", "not a useful size"),
         ("9999999PiB", "not a useful size"),
     ],

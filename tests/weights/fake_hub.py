@@ -34,7 +34,9 @@ class Mood:
     `status` (with `code`) is answered instead, `times` times (−1: always). `drop_after` bytes of
     content the connection breaks, `times` times. `rate`: bytes a second of one connection.
     `hang`: no answer at all. `token`: what must be shown, else `GatedRepo`. `commit`: what `main`
-    is now. `damaged`: `times` times content arrives with one wrong byte.
+    is now. `damaged`: `times` times content arrives with one wrong byte. `says`, `repeat` times, is
+    answered instead. `longer`: bytes that content goes on after its end. `circle`: every call is
+    sent to where it was. `extra`: more entries of the list.
     """
 
     only: str = ""
@@ -47,6 +49,11 @@ class Mood:
     token: str = ""
     commit: str = ""
     damaged: bool = False
+    says: str = ""
+    repeat: int = 1
+    longer: int = 0
+    circle: bool = False
+    extra: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
 class Hub:
@@ -119,6 +126,12 @@ class Handler(BaseHTTPRequestHandler):
         if mood.status and self.hub.applies(kind):
             self._error(mood.status, mood.code)
             return True
+        if mood.circle and self.hub.applies(kind):
+            self._answer(302, b"", {"Location": self.path})
+            return True
+        if mood.says and self.hub.applies(kind):
+            self._answer(200, mood.says.encode() * mood.repeat, {})
+            return True
         # Like the public hub: the list of a gated repository is open, its files are not.
         shown = self.headers.get("Authorization")
         if mood.token and kind == "files" and shown != f"Bearer {mood.token}":
@@ -138,6 +151,7 @@ class Handler(BaseHTTPRequestHandler):
             self._json([_tree_entry(self.hub.folder / repo, f) for f in self.hub.files(repo)])
         else:
             siblings = [_sibling(self.hub.folder / repo, f) for f in self.hub.files(repo)]
+            siblings += self.hub.mood.extra
             self._json({"id": repo, "sha": self.hub.commit(repo), "siblings": siblings})
 
     def _files(self, path: str, call: dict[str, Any]) -> None:
@@ -170,10 +184,17 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data) - start))
+        longer = self.hub.mood.longer if self.path.startswith("/content/") else 0
+        if longer:
+            self.send_header("Connection", "close")
+        else:
+            self.send_header("Content-Length", str(len(data) - start))
         self.end_headers()
         if self.command != "HEAD":
             self._send(data[start:], call)
+            for _ in range(longer // _CHUNK):
+                self.wfile.write(bytes(_CHUNK))
+                call["sent"] += _CHUNK
 
     def _send(self, data: bytes, call: dict[str, Any]) -> None:
         mood = self.hub.mood

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,6 +115,116 @@ def test_what_comes_damaged_is_fetched_again(hub: RunningHub, tmp_path: Path) ->
     place = fetch(hub, tmp_path / "weights")
     assert (place / "model.safetensors").read_bytes() == data
     assert hub.sent("/content/") == 2 * MIB
+
+
+def test_what_always_comes_damaged_ends_the_fetch_with_a_sentence(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    hub.put("model.safetensors", some_bytes(MIB))
+    hub.mood(only="content", damaged=True)
+    said = refused(hub, tmp_path / "weights")
+    assert "model.safetensors came damaged (its hash differs), 2 times in a row" in said
+    assert hub.sent("/content/") == 2 * MIB
+
+
+def test_a_fetch_that_fails_does_not_wait_for_what_still_comes(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    hub.put("model-1-of-2.safetensors", some_bytes(40 * MIB))
+    hub.put("model-2-of-2.safetensors", some_bytes(MIB // 4))
+    hub.mood(only="content", longer=MIB, rate=MIB // 4)
+    assert "model-2-of-2.safetensors is longer" in refused(hub, tmp_path / "weights")
+    assert hub.sent("model-1-of-2") < 20 * MIB
+
+
+def test_what_is_shorter_than_the_hub_says_ends_the_fetch_with_a_sentence(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    listed = [{"rfilename": "model.safetensors", "size": 2 * MIB, "blobId": "x"}]
+    said = json.dumps({"sha": hub.commit, "id": REPO, "siblings": listed})
+    hub.put("model.safetensors", some_bytes(MIB))
+    hub.mood(only="api", says=said)
+    assert f"came with {MIB} of {2 * MIB} bytes, 2 times" in refused(hub, tmp_path / "weights")
+
+
+def test_what_goes_on_after_its_end_is_cut_and_never_fills_the_disk(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    hub.put("model.safetensors", some_bytes(MIB))
+    hub.mood(only="content", longer=400 * MIB)
+    process = start(hub, tmp_path / "weights")
+    largest = 0
+    while process.poll() is None:
+        for part in (tmp_path / "weights").rglob("*.part"):
+            with contextlib.suppress(FileNotFoundError):
+                largest = max(largest, part.stat().st_size)
+    code, _, output = end(process)
+    assert code == 1
+    assert "model.safetensors is longer than the" in output
+    assert largest <= 2 * MIB
+    assert hub.sent("/content/") < 50 * MIB
+
+
+def test_a_redirect_in_a_circle_is_said_as_such(hub: RunningHub, tmp_path: Path) -> None:
+    hub.put("model.safetensors", some_bytes(MIB))
+    for only in ("api", "content"):
+        hub.mood(only=only, circle=True)
+        process = start(hub, tmp_path / "weights")
+        assert process.stdout is not None
+        line = ""
+        while "trying again" not in line:
+            line = process.stdout.readline()
+            assert line, "it gave up"
+        process.kill()
+        end(process)
+        assert f"{hub.endpoint} redirects in a circle" in line
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a\0b.json",
+        "a\ud800.json",
+        "",
+        ".",
+        "a//b.json",
+        "n" * 300 + ".json",
+        "\x1b.json",
+    ],
+)
+def test_a_file_that_no_disk_takes_is_one_sentence(
+    hub: RunningHub, tmp_path: Path, name: str
+) -> None:
+    hub.put("model.safetensors", some_bytes(MIB))
+    hub.mood(extra=[{"rfilename": name, "size": 2, "blobId": "x"}])
+    said = refused(hub, tmp_path / "weights")
+    assert "the hub lists a file with the name" in said
+    assert said.isprintable()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"rfilename": 5, "size": 2},
+        {"rfilename": None, "size": 2},
+        {"rfilename": "a.json", "size": "many"},
+        {"rfilename": "a.json", "size": -5},
+    ],
+)
+def test_an_entry_that_is_no_file_is_one_sentence(
+    hub: RunningHub, tmp_path: Path, entry: dict[str, object]
+) -> None:
+    hub.put("model.safetensors", some_bytes(MIB))
+    hub.mood(extra=[entry])
+    assert "it lists" in refused(hub, tmp_path / "weights")
+
+
+def test_an_oddly_named_file_that_nobody_needs_is_in_nobodys_way(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    hub.put("model.safetensors", some_bytes(MIB))
+    hub.mood(extra=[{"rfilename": "a\ud800.png", "size": 2, "blobId": "x"}])
+    fetch(hub, tmp_path / "weights")
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])

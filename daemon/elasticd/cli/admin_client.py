@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 
 from elasticd.errors import ElasticdError, NotReachable, UsageError
 
-_RELOAD_TIMEOUT = 60.0
-"""Seconds: a reload waits for the checks of a whole configuration."""
+_RELOAD_TIMEOUT = 75.0
+"""Seconds: one reload may wait for another, and each reads for half a minute at most."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -74,9 +74,13 @@ class AdminClient:
         body = {"replicas": replicas, "seconds": seconds, "by": by}
         return self._call("POST", f"/api/v1/models/{quote(model, safe='')}/scale", body)
 
-    def reload(self) -> dict[str, Any]:
-        """Has the configuration read again; answers with what came of it."""
-        return self._call("POST", "/api/v1/reload", {}, timeout=_RELOAD_TIMEOUT)
+    def reload(self, by: str) -> dict[str, Any]:
+        """Has the configuration read again; answers with what came of it.
+
+        That may take its time, so a daemon that answers nothing at all is found out first.
+        """
+        self.status()
+        return self._call("POST", "/api/v1/reload", {"by": by}, timeout=_RELOAD_TIMEOUT)
 
     def _call(
         self, method: str, url: str, body: Any = None, timeout: float | None = None

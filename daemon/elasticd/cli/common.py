@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +88,20 @@ def _existing(args: argparse.Namespace) -> Path:
 
 
 def places(args: argparse.Namespace) -> Whereabouts:
-    """Where the daemon of the configuration is. Raises `UsageError`."""
+    """Where the daemon of the configuration is; if that cannot be read, where the daemon that
+    runs with it noted to be. Raises `UsageError`."""
+    from elasticd.cli.noted_place import noted_place
+
+    try:
+        return _configured_place(args)
+    except UsageError as broken:
+        noted = noted_place(config_path(args))
+        if noted is None:
+            raise
+        return replace(noted, problem=str(broken))
+
+
+def _configured_place(args: argparse.Namespace) -> Whereabouts:
     from elasticd.cli.whereabouts import Whereabouts, whereabouts
 
     found = whereabouts(_existing(args))
@@ -100,7 +115,15 @@ def admin_client(args: argparse.Namespace) -> AdminClient:
     """A client of the daemon the user means; with `--socket` no configuration is needed."""
     if args.socket:
         return AdminClient(Path(args.socket))
-    return AdminClient(places(args).socket)
+    place = places(args)
+    if place.problem:
+        told = place.problem.splitlines()[0]
+        print(
+            f"elasticd: the configuration is broken; asking the daemon that was started with it: "
+            f"{told}",
+            file=sys.stderr,
+        )
+    return AdminClient(place.socket)
 
 
 def duration(text: str) -> float:
@@ -111,6 +134,17 @@ def duration(text: str) -> float:
         return parse_duration(text)
     except ValueError as bad:
         raise argparse.ArgumentTypeError(str(bad)) from bad
+
+
+def named(what: str) -> Callable[[str], str]:
+    """An argument that names something; nothing is no name."""
+
+    def check(text: str) -> str:
+        if not text.strip():
+            raise argparse.ArgumentTypeError(f"{what} is expected; `elasticd status` shows them")
+        return text
+
+    return check
 
 
 def asked_by() -> str:

@@ -6,10 +6,12 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from elasticd.cli.common import Commands, add_command, add_daemon, admin_client
+from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, places
 from elasticd.cli.descent import Descent, living
+from elasticd.cli.unattended import unattended
 from elasticd.errors import NotReachable
 
 _POLL = 0.5
@@ -27,7 +29,10 @@ def add_to(commands: Commands) -> None:
         "it, and says what was ended. Asks first in a terminal. Nothing is rented afterwards\n"
         "until elasticd is started again.",
         examples=["elasticd down", "elasticd down --yes --json"],
-        exits="0 nothing is left · 1 you said no · 2 wrong usage · 3 daemon not reachable",
+        exits=(
+            "0 nothing is left · 1 you said no, or processes without a supervisor are left ·\n"
+            "2 wrong usage · 3 daemon not reachable"
+        ),
     )
     add_daemon(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -36,7 +41,7 @@ def add_to(commands: Commands) -> None:
 
 
 def down(args: argparse.Namespace) -> int:
-    """Exit 0 when nothing is left, 1 when the user said no."""
+    """Exit 0 when nothing is left, 1 when the user said no or processes are left."""
     client = admin_client(args)
     before = living(client.status())
     if not args.yes and sys.stdin.isatty() and not _agreed(before):
@@ -47,15 +52,27 @@ def down(args: argparse.Namespace) -> int:
     descent.seen.update(before)
     follow(descent, quiet=args.json)
     ended = descent.seen
+    left = unattended(_run_dir(args))
     if args.json:
-        print(json.dumps({"ended": list(ended.values())}, indent=2, ensure_ascii=False))
-        return 0
+        answer = {"ended": list(ended.values()), "still_running": left}
+        print(json.dumps(answer, indent=2, ensure_ascii=False))
+        return 1 if left else 0
     for node in ended.values():
         price = f" at {_price(node)}" if node.get("price_micros") is not None else ""
         print(f"ended {node['id']} (pool {node['pool']}, {node.get('market') or '?'}{price})")
     count = "1 machine" if len(ended) == 1 else f"{len(ended)} machines"
-    print(f"{count} ended in {time.monotonic() - started:.0f} s; nothing is left")
-    return 0
+    took = f"{count} ended in {time.monotonic() - started:.0f} s"
+    if not left:
+        print(f"{took}; nothing is left")
+        return 0
+    print(f"{took}; no machine is left")
+    pids = ", ".join(f"{name} (process {pid})" for name, pid in left.items())
+    print(
+        f"elasticd: still running here, with no `elasticd run` above: {pids}; `elasticd run` takes "
+        "over and, when it is stopped, ends them",
+        file=sys.stderr,
+    )
+    return 1
 
 
 def follow(descent: Descent, quiet: bool) -> None:
@@ -78,6 +95,13 @@ def follow(descent: Descent, quiet: bool) -> None:
             print(f"waiting for {left}", flush=True)
         told = left
         time.sleep(_POLL)
+
+
+def _run_dir(args: argparse.Namespace) -> Path:
+    """Where the supervisor's marks are. With `--socket` alone: where that lies by default."""
+    if args.socket:
+        return Path(args.socket).absolute().parent
+    return places(args).state_dir / "run"
 
 
 def _agreed(nodes: dict[str, dict[str, Any]]) -> bool:

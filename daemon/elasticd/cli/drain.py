@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, asked_by, duration
+from elasticd.cli.common import (
+    Commands,
+    add_command,
+    add_daemon,
+    admin_client,
+    asked_by,
+    duration,
+    named,
+)
 from elasticd.cli.output import print_json
 from elasticd.ops.durations import age
 
@@ -42,6 +50,7 @@ def add_to(commands: Commands) -> None:
         parser.add_argument(
             "node",
             metavar="NODE",
+            type=named("a node's id"),
             help="its id, as `elasticd status` shows it, or an unmistakable beginning",
         )
         parser.add_argument("--json", action="store_true", help="the daemon's answer as JSON")

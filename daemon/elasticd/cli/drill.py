@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, duration
+from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, duration, named
 
 _EXITS = (
     "0 the machine was told to go · 1 it cannot be taken · 2 no such node, wrong usage ·\n"
@@ -38,7 +38,12 @@ def add_to(commands: Commands) -> None:
         exits=_EXITS,
     )
     add_daemon(preempt_parser)
-    preempt_parser.add_argument("node", metavar="NODE", help="its id, as `elasticd status` shows")
+    preempt_parser.add_argument(
+        "node",
+        metavar="NODE",
+        type=named("a node's id"),
+        help="its id, as `elasticd status` shows",
+    )
     preempt_parser.add_argument(
         "--notice", type=duration, metavar="TIME", help='seconds of warning, as "30s"'
     )

@@ -99,10 +99,12 @@ def _follow(client: AdminClient, seq: int, args: argparse.Namespace) -> None:
 
 def _from_file(args: argparse.Namespace, silent: NotReachable, since: float) -> int:
     from elasticd.cli.last_known import past_entries, state_dir_of
+    from elasticd.ops.journal_recovery import Troubles
     from elasticd.ops.journal_story import tell
 
     try:
-        told = map(tell, past_entries(state_dir_of(args), since))
+        troubles = Troubles()
+        told = (tell(entry, troubles) for entry in past_entries(state_dir_of(args), since))
         _show((entry for entry in told if entry is not None), args)
         note = "; this is from the ledger's file, and nothing later is known"
     except ElasticdError as none:
@@ -121,7 +123,8 @@ def _show(entries: Iterable[dict[str, Any]], args: argparse.Namespace) -> None:
             print_json({**entry, "facts": facts, "lines": lines}, one_line=True)
             continue
         when = moment(entry["at"])
-        for part in (*facts, *lines):
+        # Of a wish that was followed, the decision tells: once is enough for people.
+        for part in (*(fact for fact in facts if not fact.get("echoed")), *lines):
             print(f"{when}  {clean(part['subject']):<{_SUBJECT}}  {clean(part['text'])}")
     sys.stdout.flush()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from elasticd.cli.common import Commands, add_config, configuration
 from elasticd.errors import UsageError
 from elasticd.ops.hangup import Hangups
+from elasticd.ops.limits import raise_descriptors
 
 
 def add_to(commands: Commands) -> None:
@@ -37,33 +37,42 @@ def add_to(commands: Commands) -> None:
 def controller(args: argparse.Namespace) -> int:
     """Runs until stopped; SIGHUP reads the configuration again."""
     hangups = Hangups()
+    raise_descriptors()
     from elasticd import app
     from elasticd.cli.demo_model import ensure_demo_model
+    from elasticd.cli.noted_place import note_place
+    from elasticd.cli.whereabouts import Whereabouts
+    from elasticd.ops import folded
     from elasticd.ops.telemetry import set_up_logs
 
     config = configuration(args)
     ensure_demo_model(config, _tell)
+    note_place(config.path, Whereabouts(config.admin_socket, config.state_dir))
     set_up_logs("controller")
-    asyncio.run(app.controller(config, args.serve, hangups))
+    folded.run(lambda: app.controller(config, args.serve, hangups))
     return 0
 
 
 def gateway(args: argparse.Namespace) -> int:
     """Runs until stopped, then finishes what runs; SIGHUP reads the configuration again."""
     hangups = Hangups()
+    raise_descriptors()
     from elasticd import app
+    from elasticd.ops import folded
     from elasticd.ops.telemetry import set_up_logs
 
     config = configuration(args)
     set_up_logs("gateway")
-    asyncio.run(app.gateway(config, hangups))
+    folded.run(lambda: app.gateway(config, hangups))
     return 0
 
 
 def agent(args: argparse.Namespace) -> int:
     """Runs until stopped; replicas go on."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it has nothing to reload and must not end
+    raise_descriptors()
     from elasticd.cli.run_plan import check_ray
+    from elasticd.ops import folded
     from elasticd.ops.telemetry import set_up_logs
 
     config = configuration(args)
@@ -73,13 +82,15 @@ def agent(args: argparse.Namespace) -> int:
 
     listen, ray = config.settings.agent.listen, config.settings.ray
     address = str(ray.address) if ray.address else f"127.0.0.1:{ray.port}"
-    asyncio.run(run_agent(AgentConfig(config.state_dir, address, listen.host, listen.port)))
+    agent_config = AgentConfig(config.state_dir, address, listen.host, listen.port)
+    folded.run(lambda: run_agent(agent_config))
     return 0
 
 
 def head(args: argparse.Namespace) -> int:
     """Runs until stopped; nodes and replicas go on without it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it has nothing to reload and must not end
+    raise_descriptors()
     from elasticd import app
     from elasticd.cli.run_plan import check_ray
     from elasticd.node.head import run_head
@@ -95,6 +106,7 @@ def head(args: argparse.Namespace) -> int:
 
 def node(argv: Sequence[str]) -> int:
     """The watcher, with its own command line."""
+    raise_descriptors()
     from elasticd.node.watcher import main
 
     return main(argv)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from elasticd.cli.common import Commands, add_command, add_daemon, admin_client
+from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, asked_by
 from elasticd.cli.output import print_json
 from elasticd.errors import UsageError
 
@@ -28,7 +28,7 @@ def add_to(commands: Commands) -> None:
 
 def reload(args: argparse.Namespace) -> int:
     """Exit 0 when the new configuration holds, 2 when it was refused."""
-    outcome = admin_client(args).reload()
+    outcome = admin_client(args).reload(asked_by())
     problem = outcome.get("problem")
     if args.json:
         print_json(outcome)

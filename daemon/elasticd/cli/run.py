@@ -18,17 +18,18 @@ from typing import TYPE_CHECKING
 
 from elasticd.cli.admin_client import AdminClient
 from elasticd.cli.common import Commands, add_config, configuration
+from elasticd.cli.giving_back import PATIENCE, GivingBack
 from elasticd.cli.run_display import Display, Tell, tell
 from elasticd.cli.run_reload import Reloads
+from elasticd.cli.unattended import SUPERVISOR_LOCK
 from elasticd.errors import ElasticdError, UsageError
 from elasticd.ops.hangup import Hangups, has_terminal
+from elasticd.ops.limits import raise_descriptors
 
 if TYPE_CHECKING:
     from elasticd.cli.run_plan import Part
     from elasticd.ops.supervisor import Child, Ended
     from elasticd.settings.load import Configuration
-
-_POLL = 0.5
 
 
 def add_to(commands: Commands) -> None:
@@ -41,6 +42,7 @@ def add_to(commands: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0 after a stop that was asked for."""
     hangups = Hangups()
+    raise_descriptors()
     from elasticd.cli.demo_model import ensure_demo_model
     from elasticd.cli.run_plan import check_ports, check_ray, make_state_dir, parts
     from elasticd.ops.systemd import notify
@@ -54,14 +56,14 @@ def run(args: argparse.Namespace) -> int:
         # From here on a reload is heard, and what takes long is done under systemd's eyes.
         notify("READY=1")
         ensure_demo_model(config, tell)
-        life = Run(config, plan, tell, hangups, lambda: configuration(args))
+        life = Run(config, plan, tell, hangups, lambda: configuration(args, look_on_host=True))
         return asyncio.run(life.serve())
 
 
 @contextmanager
 def only_supervisor(state_dir: Path) -> Iterator[None]:
     """Holds the state directory against a second `elasticd run`."""
-    with (state_dir / "run" / "supervisor.lock").open("a+") as lock:
+    with (state_dir / "run" / SUPERVISOR_LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -92,7 +94,10 @@ class ChildRefused(ElasticdError):
 
 
 class Run:
-    """One life of the supervisor over the parts of `plan`."""
+    """One life of the supervisor over the parts of `plan`.
+
+    `patience`: seconds that a controller may be silent while machines are given back.
+    """
 
     def __init__(
         self,
@@ -101,6 +106,7 @@ class Run:
         say: Tell,
         hangups: Hangups,
         reread: Callable[[], Configuration],
+        patience: float = PATIENCE,
     ) -> None:
         self._config = config
         self._plan = plan
@@ -114,9 +120,13 @@ class Run:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._refused: Ended | None = None
+        self._patience = patience
+        self._giving_back = GivingBack(self._admin, config.state_dir, say, self._hurry)
+        self._left: ElasticdError | None = None
 
     async def serve(self) -> int:
-        """Runs until a signal, then stops everything in order."""
+        """Runs until a signal, then stops everything in order. Raises `ElasticdError` when a child
+        will not start, and when machines may be left that should be none."""
         from elasticd.ops.supervisor import BackOff, Child
 
         run_dir = self._config.state_dir / "run"
@@ -137,6 +147,8 @@ class Run:
                 for task in beside:
                     task.cancel()
                 await self._shut_down(children)
+        if self._left is not None:
+            raise self._left
         if self._refused is not None:
             ended = self._refused
             raise ChildRefused(
@@ -168,19 +180,23 @@ class Run:
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
-            self._say("hurrying; machines are still given back properly")
+            self._say("hurrying; machines are still given back if the controller answers")
             self._hurry.set()
         self._stop.set()
 
     def _on_end(self, ended: Ended) -> None:
-        self._say(f"{ended.name} {_how(ended)}; starting it again in {ended.again_in:g} s")
+        if self._stop.is_set() and ended.name == "controller":
+            self._giving_back.controller_died()
         if ended.code == UsageError.exit_code and (
             self._stop.is_set() or not self._display.serving
         ):
             # Before anything serves, a refusal is for the person who started us; later the rest
             # goes on serving and the refusal is only told.
+            self._say(f"{ended.name} {_how(ended)}; it is not started again")
             self._refused = ended
             self._stop.set()
+        else:
+            self._say(f"{ended.name} {_how(ended)}; starting it again in {ended.again_in:g} s")
 
     async def _shut_down(self, children: Sequence[Child]) -> None:
         from elasticd.cli.run_plan import releases
@@ -193,25 +209,13 @@ class Run:
             await child.end(self._hurry)
         self._say("stopped")
 
-    async def _release(self) -> None:
-        """Gives every machine back. Does not return while one might be left, whatever happens:
-        the controller is kept running meanwhile."""
-        from elasticd.cli.descent import Descent
+    def _controller_refuses(self) -> bool:
+        return self._refused is not None and self._refused.name == "controller"
 
+    async def _release(self) -> None:
+        """Gives every machine back; the controller is kept running meanwhile."""
         self._say("stopping; giving every machine back")
-        descent, told = Descent(self._admin, "elasticd run"), ""
-        while True:
-            try:
-                left = await asyncio.to_thread(descent.look)
-            except ElasticdError as bad:
-                left = str(bad)
-            if left is None:
-                self._say("no machine is left")
-                return
-            if self._refused is not None:
-                self._say("machines may be left: the controller refuses to run")
-                return
-            if left != told:
-                self._say(f"waiting for {left}")
-            told = left
-            await asyncio.sleep(_POLL)
+        try:
+            await self._giving_back.run(self._controller_refuses, self._patience)
+        except ElasticdError as left:
+            self._left = left

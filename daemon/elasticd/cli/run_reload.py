@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from elasticd.cli.admin_client import AdminClient
 from elasticd.cli.run_display import Tell
 from elasticd.errors import ElasticdError, UsageError
+from elasticd.threads import in_thread
 
 if TYPE_CHECKING:
     from elasticd.ops.supervisor import Child
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 _POLL = 0.1
 _PATIENCE = 15.0
-"""Seconds in which a controller that lives has read a file."""
+"""Seconds in which a controller that lives has begun to read a file, and says so."""
+
+_READING = 30.0
+"""Seconds that reading and checking it may take, here as in the controller."""
 
 
 class Reloads:
@@ -79,9 +83,11 @@ class Reloads:
         problem = outcome.get("problem", "")
         if not problem:
             try:
-                return await asyncio.to_thread(self._reread)
+                return await in_thread(self._reread, _READING, "reload")
             except UsageError as bad:
                 problem = str(bad)
+            except TimeoutError:
+                problem = f"it could not be read and checked within {_READING:g} s"
         self._say(f"configuration refused, the old one stays in force: {problem}")
         return None
 
@@ -99,6 +105,8 @@ class Reloads:
             now = await self._look()
             if now.get("number") and now["number"] != before.get("number"):
                 return now
+            if now.get("running_for") is not None:
+                deadline = loop.time() + _PATIENCE
             await asyncio.sleep(_POLL)
         return {}
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, asked_by, duration
+from elasticd.cli.common import (
+    Commands,
+    add_command,
+    add_daemon,
+    admin_client,
+    asked_by,
+    duration,
+    named,
+)
 from elasticd.cli.output import print_json
 from elasticd.errors import UsageError
 from elasticd.ops.durations import age
@@ -29,7 +37,12 @@ def add_to(commands: Commands) -> None:
         ),
     )
     add_daemon(parser)
-    parser.add_argument("model", metavar="MODEL", help="its name in the configuration")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        type=named("a model's name"),
+        help="its name in the configuration",
+    )
     parser.add_argument(
         "replicas", metavar="N|auto", type=_count, help="0 to max_replicas, or auto"
     )

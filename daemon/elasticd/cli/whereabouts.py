@@ -17,10 +17,11 @@ from elasticd.settings.paths import known_home, resolve
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Of the daemon of one configuration."""
+    """Of the daemon of one configuration. `problem`: why that configuration could not tell."""
 
     socket: Path
     state_dir: Path
+    problem: str = ""
 
 
 def whereabouts(path: Path) -> Whereabouts | None:

@@ -1,4 +1,8 @@
-"""Reading a request's body: whole, within its limits, unpacked, and never waiting for ever."""
+"""Reading a request's body: whole, within its limits, unpacked, and never waiting for ever.
+
+A client has `body_timeout` to send its body, and a second more for each `SLOWEST` bytes of it that
+have come. No real link is slower; what is holds a connection and a key's place on purpose.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,13 @@ from elasticd.gateway.errors import (
     too_large,
 )
 
+SLOWEST = 1024
+"""Bytes a second: the least that keeps a body coming once its `body_timeout` has passed."""
+
 
 async def read_body(request: web.BaseRequest, limit: int, patience: float) -> bytes:
     """The body, plain. Raises `ApiError` for one above `limit` bytes, packed or unpacked, and when
-    nothing of it comes for `patience` seconds."""
+    it is sent too slowly, or nothing of it for `patience` seconds."""
     if (request.content_length or 0) > limit:
         raise too_large(limit)
     coding = coding_of(request.headers.get("Content-Encoding"))
@@ -51,15 +58,18 @@ async def _invite(request: web.BaseRequest) -> None:
 async def _read(request: web.BaseRequest, limit: int, patience: float) -> bytes:
     content = request.content
     body = bytearray()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     try:
         while not content.is_eof():  # else all that is left has come and nothing is waited for
-            async with asyncio.timeout(patience):
+            latest = began + patience + len(body) / SLOWEST
+            async with asyncio.timeout_at(min(latest, loop.time() + patience)):
                 body += await content.readany()
             if len(body) > limit:
                 raise too_large(limit)
         body += content.read_nowait()
     except TimeoutError as late:
-        raise body_too_slow(patience) from late
+        raise body_too_slow(patience, loop.time() - began, len(body)) from late
     except web.RequestPayloadError as bad:
         raise bad_request("The request body is not framed as HTTP wants it") from bad
     if len(body) > limit:

@@ -40,7 +40,8 @@ class GatewayConfig:
 
     `port` 0 takes any free port. `idle_timeout` is the longest silence between tokens;
     `first_byte_timeout` how long a replica may say nothing at all before a request that waits for
-    its first byte is moved; `body_timeout` the longest silence while a client sends its body;
+    its first byte is moved; `body_timeout` how long a client may take to send its body, and a
+    second more for each KiB of it;
     `drain_timeout` what running requests get after SIGTERM; `comment_interval` how long a stream
     waits before it gets SSE comments. An unstreamed answer up to `answer_buffer` is sent only when
     it is complete, so that the loss of its replica stays invisible. After `max_losses` lost

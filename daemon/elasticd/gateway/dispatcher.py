@@ -29,6 +29,7 @@ from elasticd.gateway.failures import (
     ReplicaSilent,
     failure_told,
 )
+from elasticd.gateway.refusal import in_shape
 from elasticd.gateway.relay import Exchange, Relay
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
@@ -162,6 +163,8 @@ class Dispatcher:
         head = await exchange.open()
         if head.status == 503:
             raise ReplicaBusy("status 503")
+        if head.status < 200:
+            return in_shape(Opening(head, b"", complete=True))
         # A client that asked for a stream wants bytes as they come, also if they are no events.
         flowing = streamed and head.status < 300 and not head.json and not head.events
         most = 0 if flowing else self._config.answer_buffer
@@ -224,4 +227,5 @@ class Dispatcher:
 
 
 async def _give(reply: Reply, opening: Opening) -> None:
+    opening = in_shape(opening)
     await reply.whole(opening.head.status, opening.head.headers, opening.data)

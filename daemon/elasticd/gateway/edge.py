@@ -6,7 +6,9 @@ Only the kind of a fault is told and logged, never the bytes: they can hold a ke
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import structlog
@@ -15,6 +17,8 @@ from aiohttp.http_exceptions import BadHttpMethod, InvalidURLError, LineTooLong
 
 from elasticd.gateway.call import new_request_id
 from elasticd.gateway.errors import ApiError, headers_too_large, internal, no_http
+from elasticd.gateway.paths import needs_replica
+from elasticd.ops.connection import Connection
 
 _log = structlog.get_logger("elasticd.gateway")
 
@@ -27,14 +31,18 @@ _WATCH = (
 """A client whose machine vanished without a word is noticed within about 30 s: it holds a slot."""
 
 
+_TURNS = 3
+"""Of the event loop: a request is out of sight for one while its task begins."""
+
+
 class EdgeServer(web.Server):
     """An HTTP server whose connections are `EdgeConnection`s."""
 
-    def __call__(self) -> web.RequestHandler:
+    def __call__(self) -> EdgeConnection:
         return EdgeConnection(self, loop=self._loop, **self._kwargs)
 
 
-class EdgeConnection(web.RequestHandler):
+class EdgeConnection(Connection):
     """One client's connection."""
 
     __slots__ = ()
@@ -47,20 +55,39 @@ class EdgeConnection(web.RequestHandler):
             if sock is not None and hasattr(socket, name):
                 sock.setsockopt(level, getattr(socket, name), value)
 
-    def data_received(self, data: bytes) -> None:
-        """Also tells a request whose body turns out to be malformed, which would wait for ever.
+    def eof_received(self) -> bool:  # type: ignore[override] # asyncio keeps it open for True
+        """The client sends no more: it has left, or has closed its half of the connection only.
 
-        The request is answered in the fault's place, and its connection ends with the answer.
+        Nothing tells the two apart, and to generate for nobody holds a replica's slot. So it counts
+        as gone, unless what it asked is answered from here, at once.
         """
-        super().data_received(data)
-        waiting = self._current_request
-        if waiting is None or not self._messages or waiting.content.is_eof():
+        asyncio.get_running_loop().call_soon(self._half_closed, _TURNS)
+        return True
+
+    def _half_closed(self, turns: int) -> None:
+        if self.transport is None:
             return
-        if isinstance(self._messages[-1][0], web_protocol._ErrInfo):
-            self._messages.pop()
-            waiting.content.set_exception(web.RequestPayloadError("malformed"))
-            waiting.content.feed_eof()
-            self.close()
+        asked = list(self._asked())
+        if any(asked):
+            self.transport.close()
+        elif asked or self._request_in_progress:
+            self.close()  # after this answer
+        elif self._waiter is None and turns:  # a request is between the queue and its task
+            asyncio.get_running_loop().call_soon(self._half_closed, turns - 1)
+        else:
+            self.transport.close()
+
+    def _asked(self) -> Iterator[bool]:
+        """Of each request that is not answered yet, whether it takes more than a moment."""
+        request = self._current_request
+        if request is not None:
+            needs = needs_replica(request.method, request.rel_url.raw_path)
+            yield needs or not request.content.is_eof()
+        for message, payload in self._messages:
+            needs = not isinstance(message, web_protocol._ErrInfo) and needs_replica(
+                message.method, message.url.raw_path
+            )
+            yield needs or not payload.is_eof()
 
     def handle_error(
         self,

@@ -107,9 +107,12 @@ def no_encoding(coding: str, known: Sequence[str]) -> ApiError:
     return ApiError(415, "unsupported_encoding", message, headers={"Accept-Encoding": "gzip"})
 
 
-def body_too_slow(seconds: float) -> ApiError:
-    """The client does not send what it announced."""
-    message = f"No more of the request body came for {seconds:g} s"
+def body_too_slow(patience: float, seconds: float, came: int) -> ApiError:
+    """The client does not send what it announced, or drop by drop."""
+    message = (
+        f"The request body came too slowly: {came} bytes of it in {seconds:.0f} s. It may take "
+        f"{patience:g} s and a second more for each KiB, and never be silent for {patience:g} s"
+    )
     return ApiError(408, "body_timeout", message, headers={"Connection": "close"})
 
 
@@ -241,6 +244,18 @@ def replica_lost(model: str) -> ApiError:
     """The replica went away and the answer cannot be finished. Details are for the log alone."""
     message = f"The replica of `{model}` that was answering was lost; send the request again"
     return ApiError(502, "replica_lost", message)
+
+
+def engine_refused(status: int, words: str) -> ApiError:
+    """An engine's own refusal that is no JSON: its HTTP library or a proxy before it speaks."""
+    said = f": {words}" if words else ""
+    return ApiError(status, "engine_error", f"The engine answered with status {status}{said}")
+
+
+def bad_gateway() -> ApiError:
+    """What the engine answered is no answer to a request."""
+    message = "The engine switched to another protocol instead of answering"
+    return ApiError(502, "bad_gateway", message)
 
 
 def replica_silent(model: str, seconds: float) -> ApiError:

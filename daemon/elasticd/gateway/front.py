@@ -21,14 +21,11 @@ from elasticd.gateway.config import GatewayConfig
 from elasticd.gateway.dispatcher import Dispatcher
 from elasticd.gateway.errors import ApiError
 from elasticd.gateway.keys import Caller, KeyRing
-from elasticd.gateway.paths import is_plain
+from elasticd.gateway.paths import MODELS, READING, is_plain, needs_replica
 from elasticd.gateway.reply import Reply
 from elasticd.routing_table import RoutingTable
 
 _log = structlog.get_logger("elasticd.gateway")
-
-_MODELS = "/v1/models"
-_READING = ("GET", "HEAD")
 
 
 class Front:
@@ -111,10 +108,10 @@ class Front:
         caller = self._keys.caller(request.headers.get("Authorization"))
         if not is_plain(path):
             raise errors.not_plain(path)
-        if path == _MODELS or (path.startswith(f"{_MODELS}/") and request.method in _READING):
-            await self._models(request, reply)
-        elif path.startswith("/v1/"):
+        if needs_replica(request.method, path):
             await self._call(request, request_id, caller, reply)
+        elif path.startswith(MODELS):
+            await self._models(request, reply)
         else:
             raise errors.not_found(path)
 
@@ -133,7 +130,7 @@ class Front:
 
     async def _health(self, request: web.BaseRequest, reply: Reply) -> None:
         """Fine means: it takes requests. Whether models have replicas is not its business."""
-        if request.method not in _READING:
+        if request.method not in READING:
             raise errors.wrong_method(request.method, "/health", "GET")
         table = self._table()
         state = "stopping" if self.stopping else "ok" if table else "no routing table"
@@ -142,11 +139,11 @@ class Front:
 
     async def _models(self, request: web.BaseRequest, reply: Reply) -> None:
         table = self._table()
-        if request.method not in _READING:
-            raise errors.wrong_method(request.method, _MODELS, "GET")
+        if request.method not in READING:
+            raise errors.wrong_method(request.method, MODELS, "GET")
         if table is None:
             raise errors.no_table()
-        name = request.path.removeprefix(_MODELS).strip("/")
+        name = request.path.removeprefix(MODELS).strip("/")
         if not name:
             await reply.json(200, openai.model_list(table, self._created))
         elif any(route.model == name for route in table.models):

@@ -9,8 +9,18 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
+MODELS = "/v1/models"
+READING = ("GET", "HEAD")
+
 _LAYERS = 3
 """Percent-encodings taken off one after the other; an honest path has one."""
+
+
+def needs_replica(method: str, raw_path: str) -> bool:
+    """Whether only a replica could answer; all else the gateway answers itself."""
+    if raw_path == MODELS or (raw_path.startswith(f"{MODELS}/") and method in READING):
+        return False
+    return raw_path.startswith("/v1/")
 
 
 def is_plain(raw_path: str) -> bool:

@@ -15,7 +15,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from elasticd.gateway import sse
-from elasticd.gateway.errors import ApiError
+from elasticd.gateway.errors import ApiError, engine_refused
 
 T = TypeVar("T")
 
@@ -115,4 +115,4 @@ def _one_line(status: int, body: bytes) -> bytes:
     try:
         return json.dumps(json.loads(body)).encode()
     except ValueError:
-        return ApiError(status, "engine_error", f"The engine answered with status {status}").body()
+        return engine_refused(status, "").body()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -29,11 +30,19 @@ from elasticd.gateway.keys import KeyRing
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.reporter import Reporter
 from elasticd.gateway.table_store import load_table
+from elasticd.ops import limits
+from elasticd.ops.door import Door
+from elasticd.threads import in_thread
 from elasticd.traffic.admission import Admission
 
 _log = structlog.get_logger("elasticd.gateway")
 
 _STOP = (signal.SIGTERM, signal.SIGINT)
+_BACKLOG = 4096
+"""Clients that may wait to be accepted."""
+
+_READING = 30.0
+"""Seconds that reading a configuration again may take; then the old one stays."""
 
 
 async def run_gateway(
@@ -69,7 +78,7 @@ async def _reload_for_ever(
         if read_again is None:
             continue
         try:
-            gateway.reconfigure(await asyncio.to_thread(read_again))
+            gateway.reconfigure(await in_thread(read_again, _READING, "reload"))
         except ElasticdError as bad:
             _log.error("new configuration refused, the old one stays", error=str(bad))
         except Exception:
@@ -161,13 +170,31 @@ class Gateway:
         runner = web.ServerRunner(edge, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, config.host, config.port, backlog=4096)
-        await site.start()
-        stack.push_async_callback(self._drain, site)
-        self.port = runner.addresses[0][1]
+        sockets = await _bind(config.host, config.port)
+        door = Door("gateway", sockets, edge, limits.relayed_connections())
+        stack.callback(door.close)
+        door.open(_BACKLOG)
+        stack.push_async_callback(self._drain, door)
+        self.port = sockets[0].getsockname()[1]
 
-    async def _drain(self, site: web.TCPSite) -> None:
+    async def _drain(self, door: Door) -> None:
         """Whoever still gets through after this is told to go elsewhere."""
         self._front.stopping = True
-        await site.stop()
+        door.close()
         await self._front.drain(self.config.drain_timeout)
+
+
+async def _bind(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address that the host's name stands for."""
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            sockets.append(socket.create_server(address[:2], family=family))
+    except OSError as failed:
+        for sock in sockets:
+            sock.close()
+        raise OSError(failed.errno, f"gateway.listen {host}:{port}: {failed.strerror}") from failed
+    return sockets

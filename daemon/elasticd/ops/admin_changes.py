@@ -3,7 +3,6 @@ the loop as a fact. What becomes of it is in the next status."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,11 +16,13 @@ from elasticd.core.events import (
     UndrainRequested,
 )
 from elasticd.nearest import did_you_mean
-from elasticd.ops.admin_http import Refused, asker, body_of, is_duration, json_answer, object_of
+from elasticd.ops.admin_http import Refused, asker, body_of, duration_of, json_answer, object_of
 from elasticd.ops.admin_ports import AdminPorts, DrillRefused
 
 USUAL_DRAIN = 120.0
 """Seconds for a drain that names no deadline."""
+
+_MOST_REPLICAS = 100_000
 
 _ENDING = ("terminating", "gone")
 
@@ -45,14 +46,11 @@ class Changing:
         self._ports.emit(DownRequested(by=asker(await body_of(request))))
         return json_answer({"accepted": True}, 202)
 
-    async def reload(self, _request: web.Request) -> web.Response:
-        return json_answer(await self._ports.reload())
+    async def reload(self, request: web.Request) -> web.Response:
+        return json_answer(await self._ports.reload(asker(await body_of(request))))
 
     async def preempt(self, request: web.Request) -> web.Response:
-        body = await body_of(request)
-        notice = body.get("notice") if isinstance(body, dict) else math.nan
-        if notice is not None and not is_duration(notice):
-            raise Refused(400, "notice: seconds from 0 or null are expected")
+        notice = duration_of(await object_of(request), "notice")
         try:
             done = await self._ports.preempt(request.match_info["node"], notice)
         except DrillRefused as refused:
@@ -61,10 +59,8 @@ class Changing:
 
     async def drain(self, request: web.Request) -> web.Response:
         body = await object_of(request)
-        seconds = body.get("seconds")
-        if seconds is not None and not is_duration(seconds):
-            raise Refused(400, "seconds: a number from 0 or null is expected")
-        seconds = USUAL_DRAIN if seconds is None else float(seconds)
+        asked = duration_of(body, "seconds")
+        seconds = USUAL_DRAIN if asked is None else asked
         node = self._node(request.match_info["node"])
         if node["phase"] in _ENDING:
             why = f": {node['reason']}" if node.get("reason") else ""
@@ -90,17 +86,14 @@ class Changing:
         model = self._model(name)
         if "replicas" not in body:
             raise Refused(400, "replicas: a whole number, or null for the autoscaler, is expected")
-        replicas, seconds = body["replicas"], body.get("seconds")
-        if seconds is not None and not (is_duration(seconds) and seconds > 0):
-            raise Refused(400, "seconds: a number above 0 or null is expected")
+        replicas, seconds = body["replicas"], duration_of(body, "seconds", zero=False)
         if replicas is None:
             if seconds is not None:
                 raise Refused(400, "seconds: giving a model back takes no time; leave it out")
             self._ports.emit(HoldReleased(name, by))
         else:
             _check_count(model, replicas)
-            until = None if seconds is None else float(seconds)
-            self._ports.emit(ScaleHeld(name, replicas, until, by))
+            self._ports.emit(ScaleHeld(name, replicas, seconds, by))
         answer = {"accepted": True, "model": name, "replicas": replicas, "seconds": seconds}
         return json_answer(answer, 202)
 
@@ -121,7 +114,7 @@ class Changing:
         living = [node for node in nodes if node["phase"] not in _ENDING]
         found = [node for node in living if word and node["id"].startswith(word)]
         if len(found) > 1:
-            raise Refused(409, f"{word!r} may be any of {_few(found)}; give more of the id")
+            raise Refused(400, f"{word!r} may be any of {_few(found)}; give more of the id")
         if found:
             return found[0]
         hint = did_you_mean(word, (node["id"] for node in living))
@@ -140,6 +133,8 @@ class Changing:
 def _check_count(model: Mapping[str, Any], replicas: Any) -> None:
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         raise Refused(400, "replicas: a whole number from 0, or null, is expected")
+    if replicas > _MOST_REPLICAS:
+        raise Refused(400, f"replicas: at most {_MOST_REPLICAS} is expected")
     most = model.get("max_replicas")
     if most is not None and replicas > most:
         raise Refused(

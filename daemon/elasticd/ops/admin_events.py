@@ -10,6 +10,7 @@ from aiohttp import web
 
 from elasticd.ops.admin_http import Refused, json_answer, number
 from elasticd.ops.admin_ports import AdminPorts
+from elasticd.ops.journal_recovery import Troubles
 from elasticd.ops.journal_story import tell
 
 _LARGEST_PAGE = 500
@@ -19,6 +20,10 @@ _LOOK = 0.5
 """Seconds between two looks into the journal while a reader waits."""
 
 
+_READERS = 64
+"""Ends of pages that are remembered for those who read on from them."""
+
+
 class Events:
     """Answers `GET /api/v1/events?since_seq=N&since=SECONDS&limit=N&wait=S`."""
 
@@ -26,6 +31,7 @@ class Events:
         self._ports = ports
         self._longest_wait = longest_wait
         self._closing = asyncio.Event()
+        self._troubles: dict[int, Troubles] = {}
 
     def add_to(self, app: web.Application) -> None:
         """The route. Who waits when the daemon stops is told so at once, and holds up nothing."""
@@ -58,5 +64,16 @@ class Events:
         self, seq: int, since: float, limit: int
     ) -> tuple[list[dict[str, Any]], int, bool]:
         found = await self._ports.journal(seq, since, limit)
-        told = [story for entry in found if (story := tell(entry)) is not None]
-        return told, found[-1].seq if found else seq, len(found) == limit
+        # A reader goes on where a page ended: what was out of reach there is out of reach here.
+        troubles = self._troubles.get(seq, Troubles()).copy()
+        told = [story for entry in found if (story := tell(entry, troubles)) is not None]
+        last = found[-1].seq if found else seq
+        self._remember(last, troubles)
+        return told, last, len(found) == limit
+
+    def _remember(self, seq: int, troubles: Troubles) -> None:
+        if (known := self._troubles.pop(seq, None)) is not None:
+            troubles.learn(known)  # from a reader who began earlier
+        self._troubles[seq] = troubles
+        if len(self._troubles) > _READERS:
+            del self._troubles[next(iter(self._troubles))]

@@ -57,9 +57,9 @@ class AdminPorts:
     alive), `waiting_for` what is missing until it is in control (empty: ready). `emit` tells the
     loop a fact. `preempt` takes a node's machine away, `seconds` after a notice or at once;
     it raises `DrillRefused`. `journal(since_seq, since, limit)` gives at most `limit` entries
-    after `since_seq` and not before `since` (seconds since 1970), oldest first. `reload` reads the
-    configuration again and says what came of it: `problem` (empty: it holds now), `needs_restart`
-    (paths), `warnings` (sentences).
+    after `since_seq` and not before `since` (seconds since 1970), oldest first. `reload(by)`
+    reads the configuration again and says what came of it: `problem` (empty: it holds now),
+    `changed` and `needs_restart` (paths), `warnings` (sentences).
     """
 
     status: Callable[[], dict[str, Any]]
@@ -69,4 +69,4 @@ class AdminPorts:
     preempt: Callable[[str, float | None], Awaitable[dict[str, Any]]]
     tables: Tables
     journal: Callable[[int, float, int], Awaitable[Sequence[JournalEntry]]]
-    reload: Callable[[], Awaitable[dict[str, Any]]]
+    reload: Callable[[str], Awaitable[dict[str, Any]]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -13,9 +14,13 @@ from pathlib import Path
 from aiohttp import web
 
 from elasticd.errors import UsageError
+from elasticd.ops import limits
+from elasticd.ops.admin_http import AdminConnection
+from elasticd.ops.door import Door
 
 SOCKET_MODE = 0o660
 _LONGEST_PATH = 107
+_BACKLOG = 128
 
 
 class AddressTaken(UsageError):
@@ -28,7 +33,7 @@ async def serve_unix(app: web.Application, path: Path) -> AsyncIterator[None]:
     sock = bind_unix(path)
     identity = _inode(path)
     try:
-        async with _serving(app, sock):
+        async with _serving(app, sock, "admin.socket"):
             yield
     finally:
         sock.close()
@@ -47,7 +52,7 @@ async def serve_tcp(app: web.Application, host: str, port: int) -> AsyncIterator
             f"admin.listen {host}:{port}: {failed.strerror}; free it or choose another"
         ) from failed
     with contextlib.closing(sock):
-        async with _serving(app, sock):
+        async with _serving(app, sock, "admin.listen"):
             yield sock.getsockname()[1]
 
 
@@ -100,11 +105,20 @@ def _answers(path: Path) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _serving(app: web.Application, sock: socket.socket) -> AsyncIterator[None]:
+async def _serving(app: web.Application, sock: socket.socket, name: str) -> AsyncIterator[None]:
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
+    server, loop = runner.server, asyncio.get_running_loop()
+    assert server is not None, "it is set up"
+    door = Door(
+        name,
+        [sock],
+        lambda: AdminConnection(server, loop=loop, access_log=None),
+        limits.side_connections(),
+    )
     try:
-        await web.SockSite(runner, sock).start()
+        door.open(_BACKLOG)
         yield
     finally:
+        door.close()
         await runner.cleanup()

@@ -6,22 +6,27 @@ what they changed stands in the reasons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from elasticd.ops.admin_ports import JournalEntry
+from elasticd.ops.journal_recovery import Troubles
 from elasticd.ops.text_table import clean
 
 _Fact = Mapping[str, Any]
 
 
-def tell(entry: JournalEntry) -> dict[str, Any] | None:
-    """JSON-able: `facts` that happened, then the `lines` that were decided; `None`: neither."""
-    facts = list(_facts(entry))
+def tell(entry: JournalEntry, troubles: Troubles | None = None) -> dict[str, Any] | None:
+    """JSON-able: `facts` that happened, then the `lines` that were decided; `None`: neither.
+
+    A fact is `echoed` if one of the lines says the same. `troubles` is the reader's, over all
+    entries; without it nothing is said to answer again.
+    """
     lines = [
         {"subject": str(reason.get("subject", "")), "text": clean(reason.get("text"))}
         for reason in entry.plan.get("reasons", ())
     ]
+    facts = list(_facts(entry, lines, Troubles() if troubles is None else troubles))
     if not facts and not lines:
         return None
     return {
@@ -33,9 +38,14 @@ def tell(entry: JournalEntry) -> dict[str, Any] | None:
     }
 
 
-def _facts(entry: JournalEntry) -> Iterator[dict[str, str]]:
+def _facts(
+    entry: JournalEntry, lines: Sequence[Mapping[str, str]], troubles: Troubles
+) -> Iterator[dict[str, Any]]:
+    troubles.begin(entry.epoch)
     for fact in entry.events:
         kind = str(fact.get("type"))
+        for subject, text in troubles.over(fact, entry.at):
+            yield {"type": kind, "subject": subject, "text": clean(text), "echoed": False}
         words = _WORDS.get(kind)
         if words is None:
             continue
@@ -44,7 +54,14 @@ def _facts(entry: JournalEntry) -> Iterator[dict[str, str]]:
         except (KeyError, TypeError, ValueError):
             # Written by another version of elasticd: that it happened is still worth telling.
             subject, text = kind, "happened, as another version of elasticd wrote it down"
-        yield {"type": kind, "subject": subject, "text": clean(text)}
+        echoed = _is_echoed(fact, subject, lines)
+        yield {"type": kind, "subject": subject, "text": clean(text), "echoed": echoed}
+
+
+def _is_echoed(fact: _Fact, subject: str, lines: Sequence[Mapping[str, str]]) -> bool:
+    """Whether a reason tells of the same wish: it names who had it, or what was changed."""
+    mark = clean(fact.get("by") or ", ".join(fact.get("changed") or ()))
+    return bool(mark) and any(line["subject"] == subject and mark in line["text"] for line in lines)
 
 
 def _node(fact: _Fact) -> str:
@@ -59,7 +76,9 @@ def _configured(fact: _Fact) -> tuple[str, str]:
     spec = fact["spec"]
     models = ", ".join(model["name"] for model in spec["models"]) or "none"
     pools = ", ".join(pool["name"] for pool in spec["pools"]) or "none"
-    return f"cluster:{spec['cluster']}", f"configuration taken: models {models}; pools {pools}"
+    # A reload is the fleet's matter, as what was decided about it.
+    subject = "fleet" if fact.get("changed") else f"cluster:{spec['cluster']}"
+    return subject, f"configuration taken: models {models}; pools {pools}"
 
 
 def _list_failed(fact: _Fact) -> tuple[str, str]:
@@ -130,6 +149,10 @@ def _released(fact: _Fact) -> tuple[str, str]:
     return f"model:{fact['model']}", f"given back to the autoscaler by {fact['by']}"
 
 
+def _refused(fact: _Fact) -> tuple[str, str]:
+    return "fleet", f"reload refused, asked by {fact['by']}: {fact['problem']}"
+
+
 _WORDS: Mapping[str, Callable[[_Fact], tuple[str, str]]] = {
     "Configured": _configured,
     "ListFailed": _list_failed,
@@ -148,4 +171,5 @@ _WORDS: Mapping[str, Callable[[_Fact], tuple[str, str]]] = {
     "UndrainRequested": _undrain,
     "ScaleHeld": _held,
     "HoldReleased": _released,
+    "ReloadRefused": _refused,
 }

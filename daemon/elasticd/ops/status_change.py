@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_MOVING = frozenset({"at", "age", "seconds_left", "dead_for", "uptime", "rounds", "usual"})
+_MOVING = frozenset(
+    {"at", "age", "seconds_left", "dead_for", "uptime", "rounds", "usual", "running_for"}
+)
 """Figures that move by themselves."""
 
 _COUNTERS = frozenset({"providers", "agent"})

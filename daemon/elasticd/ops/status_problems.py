@@ -5,7 +5,7 @@ Keys that an older controller does not tell are unknown, and unknown is no probl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from elasticd.ops.durations import age
@@ -15,6 +15,9 @@ Thing = Mapping[str, Any]
 
 _STALE = 30.0
 """Seconds after which the agent's silence is worth telling; it reports at least every few."""
+
+_SLOW_RELOAD = 2.0
+"""Seconds after which a reload under way is worth telling; it takes tenths of one."""
 
 _TAIL = 8
 """Lines of a failed engine that are shown."""
@@ -52,6 +55,8 @@ def remarks(status: Thing) -> Iterator[str]:
             many = "1 replica runs" if count == 1 else f"{count} replicas run"
             yield f"model {model['name']}: {many} an older version and will be replaced"
     reload = (status.get("controller") or {}).get("reload") or {}
+    if (reload.get("running_for") or 0.0) >= _SLOW_RELOAD:
+        yield f"the configuration has been read for {age(reload['running_for'])}; what was, holds"
     if reload.get("needs_restart"):
         paths = ", ".join(reload["needs_restart"])
         yield f"the configuration's changes of {paths} take effect at the next restart"
@@ -91,6 +96,16 @@ def _pool_problems(pool: Thing) -> Iterator[str]:
             yield f"pool {pool['name']}: {clean(pool[key])}"
     for sentence in pool.get("stuck") or ():
         yield f"pool {pool['name']}: {clean(sentence)}"
+    if orphans := pool.get("orphans"):
+        yield f"pool {pool['name']}: {_orphans(orphans)}"
+
+
+def _orphans(instance_ids: Sequence[str]) -> str:
+    names = ", ".join(map(clean, instance_ids))
+    if len(instance_ids) == 1:
+        return f"machine {names} of ours stands for no node, costs money, and will be ended"
+    count = len(instance_ids)
+    return f"{count} machines of ours stand for no node, cost money, and will be ended: {names}"
 
 
 def _model_problems(model: Thing, taken: str) -> Iterator[str]:

@@ -60,6 +60,8 @@ def _headline(status: Thing, paint: Paint, old: bool) -> str:
         word, style = "LAST KNOWN STATE", Style.BAD
     nodes = [n for n in status.get("nodes", ()) if n["phase"] != "gone"]
     count = f"{len(nodes)} machine{'' if len(nodes) == 1 else 's'}"
+    if orphans := sum(len(pool.get("orphans") or ()) for pool in status.get("pools", ())):
+        count += f" + {orphans} of no node"
     rest = "  ".join(part for part in (count, _rent(nodes)) if part)
     name = paint(clean(status.get("cluster") or "?"), Style.BOLD)
     return f"{name}  {paint(word, style)}  {paint(rest, Style.QUIET)}"

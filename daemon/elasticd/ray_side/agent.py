@@ -32,7 +32,7 @@ from elasticd.ray_side.nodes import Joins, Nodes
 from elasticd.ray_side.publication import Publication
 from elasticd.ray_side.replicas import Replicas
 from elasticd.ray_side.surface import Surface, make_app
-from elasticd.ray_side.threads import in_thread
+from elasticd.threads import in_thread
 
 LOOK = 1.0
 LOAD_TIMEOUT = 120.0

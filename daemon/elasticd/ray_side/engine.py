@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from elasticd.node.engine_supervisor import sweep_orphans
 from elasticd.node.ports import forget_claim
 from elasticd.ray_side.engine_outcome import MemoryKiller, cause_of_end
-from elasticd.ray_side.engine_probe import counters, healthy
+from elasticd.ray_side.engine_probe import counters, health_problem
 from elasticd.ray_side.engine_start import EngineStart, start_supervisor
 from elasticd.ray_side.load_phases import load_phase
 from elasticd.ray_side.memory_gate import MemoryGate, NotEnoughMemory
@@ -69,6 +69,7 @@ class Engine:
         self._state = EngineState()
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._exit: int | None = None
+        self._health = ""
         self._stopping = threading.Event()
         self._gone = threading.Event()
         self._killer = MemoryKiller.watching()
@@ -78,9 +79,9 @@ class Engine:
             threading.Thread(target=work, name=work.__name__, daemon=True).start()
 
     def snapshot(self) -> EngineState:
-        """What is known now."""
+        """What is known now; of a start also what its health call gave last."""
         with self._lock:
-            return self._state
+            return replace(self._state, load_phase=self._doing())
 
     def tail(self, lines: int) -> tuple[str, ...]:
         """The last lines the engine printed."""
@@ -152,6 +153,12 @@ class Engine:
         finally:
             os.close(self._claim)
 
+    def _doing(self) -> str:
+        """What a start is at, in words. Under the lock."""
+        known = self._state.load_phase
+        starting = self._state.phase == "starting" and self._supervisor is not None
+        return f"{known}, {self._health}" if starting and self._health else known
+
     def _say(self, phase: str) -> None:
         with self._lock:
             self._state = replace(self._state, load_phase=phase)
@@ -205,12 +212,17 @@ class Engine:
         while not self._gone.wait(PROBE_EVERY):
             phase = self.snapshot().phase
             now = time.monotonic()
-            if phase in ("starting", "ready") and healthy(self._start.address):
+            if phase not in ("starting", "ready"):
+                continue
+            problem = health_problem(self._start.address)
+            with self._lock:
+                self._health = problem
+            if not problem:
                 last_healthy = now
                 self._is_healthy(now, progress)
             elif phase == "ready":
                 self._is_silent(now - last_healthy)
-            elif phase == "starting" and now > self._start_deadline:
+            elif now > self._start_deadline:
                 self._give_up()
 
     def _is_healthy(self, now: float, progress: Progress) -> None:
@@ -242,6 +254,6 @@ class Engine:
                 self._state,
                 phase="stopping",
                 error=f"not ready within {self._start.start_timeout:.0f} s; last seen: "
-                f"{self._state.load_phase}",
+                f"{self._doing()}",
             )
         self._order_stop(STARTING_GRACE)

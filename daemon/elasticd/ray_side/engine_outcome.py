@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from elasticd.node.host_memory import Host
+from elasticd.ray_side.engine_last_words import telling_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,7 @@ class MemoryKiller:
 
 def cause_of_end(code: int | None, tail: Sequence[str], killer: MemoryKiller) -> str:
     """For an engine that nobody had asked to end. `code` `None`: its supervisor was killed."""
-    last = next((line for line in reversed(tail) if line.strip()), "it printed nothing")
     how = "its supervisor was killed" if code is None else f"exit {code}"
     if code is not None and (verdict := killer.verdict(code)):
         how = f"{how}: {verdict}"
-    return f"the engine ended by itself ({how}): {last}"
+    return f"the engine ended by itself ({how}): {telling_line(tail)}"

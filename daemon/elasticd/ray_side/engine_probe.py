@@ -24,14 +24,26 @@ class EngineAddress:
 
 
 def healthy(engine: EngineAddress) -> bool:
-    """Whether it answers 200. An engine without `/health` is asked for its models."""
+    """Whether it answers 200."""
+    return not health_problem(engine)
+
+
+def health_problem(engine: EngineAddress) -> str:
+    """What keeps it from being healthy, in a few words; empty: it answers 200. An engine without
+    `/health` is asked for its models."""
+    path = "/health"
     try:
-        status, _ = _get(engine, "/health")
+        status, _ = _get(engine, path)
         if status == 404:
-            status, _ = _get(engine, "/v1/models")
-    except (OSError, http.client.HTTPException):
-        return False
-    return status == 200
+            path = "/v1/models"
+            status, _ = _get(engine, path)
+    except ConnectionRefusedError:
+        return "nobody listens"
+    except TimeoutError:
+        return f"no answer to {path} within {TIMEOUT:g} s"
+    except (OSError, http.client.HTTPException) as broken:
+        return f"{path} not answered: {broken or type(broken).__name__}"
+    return "" if status == 200 else f"{path} answered {status}"
 
 
 def counters(engine: EngineAddress) -> Counters | None:

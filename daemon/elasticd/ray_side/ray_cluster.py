@@ -20,7 +20,7 @@ from elasticd.ray_side.cluster import ActorGone, ActorSilent, DriverLost, HeadAw
 from elasticd.ray_side.names import actor_name
 from elasticd.ray_side.private import HeadClient, driver_stands, leave_quietly, our_nodes
 from elasticd.ray_side.replica import ReplicaActor
-from elasticd.ray_side.threads import in_thread
+from elasticd.threads import in_thread
 
 ATTACH_TIMEOUT = 60.0
 HEAD_TIMEOUT = 12.0

@@ -65,6 +65,9 @@ class Wishes(Protocol):
     def fetch_env(self) -> tuple[tuple[str, str], ...]:
         """Mirror and token for the fetcher of weights on a node; reads the token, so secret."""
 
+    def secret_env(self, model: str) -> tuple[tuple[str, str], ...]:
+        """What the fleet does not tell of the environment of a model's engines: secret."""
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What people should know of it although it holds."""

@@ -12,6 +12,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
@@ -20,7 +21,7 @@ from elasticd.clock import Clock
 from elasticd.cluster_secret import ClusterSecret
 from elasticd.core.events import ServeRequested
 from elasticd.core.fleet import Row
-from elasticd.errors import ElasticdError
+from elasticd.errors import ElasticdError, UsageError
 from elasticd.ops.admin import full_app, reading_app
 from elasticd.ops.admin_ports import AdminPorts
 from elasticd.ops.admin_site import serve_tcp, serve_unix
@@ -111,7 +112,7 @@ async def _build(
 ) -> _Shell:
     restored = ledger.restored
     clock = Clock(floor=restored.last_time)
-    secret = ClusterSecret.load_or_create(config.state_dir)
+    secret = _cluster_secret(config.state_dir)
     identity = Identity(config.wishes.fleet({}, {}).cluster, restored.ledger_id)
     inbox = Inbox()
     pools = Pools(identity, config.state_dir, clock, inbox.put)
@@ -137,7 +138,7 @@ async def _build(
     control = ControlLoop(core, clock, inbox, ledger, executor, tables.publish)
     cluster = ClusterWatch(agent, clock, inbox.put, config.poll)
     picture = Picture(core, clock, restored, pools.providers)
-    reloader = Reloader(config.wishes, wiring.apply, picture.machines, clock)
+    reloader = Reloader(config.wishes, wiring.apply, picture.machines, clock, inbox.put)
     ports = AdminPorts(
         status=lambda: picture.status(control.health, cluster, executor, reloader.summary()),
         problem=lambda: control.health.problem,
@@ -155,6 +156,19 @@ async def _build(
         "sources": wiring.resolver.run,
     }
     return _Shell(control, executor, tables, reloader, ports, eternal)
+
+
+def _cluster_secret(state_dir: Path) -> ClusterSecret:
+    """Raises `UsageError`: without it nobody of ours knows another, however often we start."""
+    try:
+        return ClusterSecret.load_or_create(state_dir)
+    except ValueError as damaged:
+        raise UsageError(str(damaged)) from damaged
+    except OSError as bad:
+        raise UsageError(
+            f"{bad.filename or state_dir}: cannot be read or made ({bad.strerror}); see that the "
+            "daemon's user may read and write there"
+        ) from bad
 
 
 async def _until_stopped(shell: _Shell, stop: asyncio.Event, linger: float) -> None:

@@ -13,7 +13,7 @@ from elasticd.runtime.config import PoolConfig
 from elasticd.runtime.hub_api import Hub
 from elasticd.secret import SecretUnavailable
 from elasticd.settings.configuration import Configuration
-from elasticd.settings.fleet import hub_sources, source_text, to_fleet
+from elasticd.settings.fleet import hub_sources, secret_env, source_text, to_fleet
 from elasticd.settings.load import Providers, load
 from elasticd.settings.reload import Reload, compare
 from elasticd.settings.sources import Resolved
@@ -79,15 +79,18 @@ class FileWishes:
             found[_WEIGHTS_DIR] = str(self.configuration.weights_dir)
         return tuple(found.items())
 
+    def secret_env(self, model: str) -> tuple[tuple[str, str], ...]:
+        """What the fleet does not tell of its engines' environment. Raises `SecretUnavailable`."""
+        return secret_env(self.configuration, model)
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What holds and may hurt."""
         return tuple(f"{p.path}: {p.message}" for p in self.configuration.warnings)
 
     def reread(self) -> FileWishes:
-        """The file as it is now. Not compared with this host: what runs must stay reachable."""
-        newer = load(self.configuration.path, self.providers, look_on_host=False)
-        return FileWishes(newer, self.providers)
+        """The file as it is now, judged as `elasticd check` judges it, this host included."""
+        return FileWishes(load(self.configuration.path, self.providers), self.providers)
 
     def compare(self, newer: FileWishes, machines: Mapping[str, int]) -> Reload:
         """What would change."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +10,23 @@ from urllib.parse import quote
 
 import aiohttp
 
-from elasticd.weights.answers import HubAway, HubRefused, away, refusal, usual_hub
-from elasticd.weights.choice import HubFile, NoWeights, weight_files
-from elasticd.weights.source import HubSource
+from elasticd.weights.answers import (
+    HubRefused,
+    away,
+    circle,
+    not_a_hub,
+    refusal,
+    usual_hub,
+)
+from elasticd.weights.choice import HubFile, NoWeights, listed_file, weight_files
+from elasticd.weights.foreign import printable, read_json
+from elasticd.weights.source import HubSource, is_commit
 
 CALL_TIMEOUT = 30.0
+MIB = 1024 * 1024
 # The list of a repository with thousands of files has a few MiB; a page of a proxy may never end.
-_LONGEST_ANSWER = 32 * 1024 * 1024
+LARGEST_ANSWER = 32 * MIB
+LARGEST_CONFIG = 4 * MIB
 _CONFIG = "config.json"
 
 
@@ -51,29 +60,35 @@ class HubApi:
     async def revision(self, source: HubSource) -> Revision:
         """What the revision of `source` is now."""
         name = quote(source.revision, safe="")
-        body = await self._get(source, f"/api/models/{source.repo}/revision/{name}?blobs=true")
+        path = f"/api/models/{source.repo}/revision/{name}?blobs=true"
+        body = await self._get(source, path, LARGEST_ANSWER)
         try:
-            told = json.loads(body)
+            told = read_json(body or b"")
             files = [_file(entry) for entry in told["siblings"]]
-            return Revision(str(told["sha"]), sum(file.size for file in weight_files(files)))
+            return Revision(_commit(told["sha"]), sum(file.size for file in weight_files(files)))
         except NoWeights as nothing:
             raise HubRefused(f"{source}: {nothing}") from nothing
-        except (ValueError, KeyError, TypeError) as odd:
-            raise self._not_a_hub(odd) from odd
+        except (ValueError, KeyError, TypeError, AttributeError) as odd:
+            raise not_a_hub(odd, self._endpoint) from odd
 
     async def config(self, source: HubSource) -> Mapping[str, Any] | None:
         """`config.json` at a commit; `None`: the repository has none."""
         path = f"/{source.repo}/resolve/{source.revision}/{_CONFIG}"
-        body = await self._get(source, path, or_none=True)
+        body = await self._get(source, path, LARGEST_CONFIG, or_none=True)
         if body is None:
             return None
         try:
-            config = json.loads(body)
+            config = read_json(body)
         except ValueError as odd:
-            raise self._not_a_hub(odd) from odd
+            raise HubRefused(
+                f"{source}: its {_CONFIG} cannot be read ({printable(str(odd), 80)}): is "
+                "weights.mirror right, or is a proxy between?"
+            ) from odd
         return config if isinstance(config, dict) else None
 
-    async def _get(self, source: HubSource, path: str, *, or_none: bool = False) -> Any:
+    async def _get(
+        self, source: HubSource, path: str, largest: int, *, or_none: bool = False
+    ) -> bytes | None:
         """The answer's body; with `or_none`, `None` for a file that is not there."""
         endpoint, token = self._endpoint, self._token
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -88,28 +103,41 @@ class HubApi:
                     return None
                 if answer.status >= 400:
                     raise refusal(answer.status, code, source, endpoint, has_token=bool(token))
-                return await _body(answer)
+                return await _body(answer, largest)
+        except _TooLarge as large:
+            what = _CONFIG if path.endswith(_CONFIG) else "its list of files"
+            raise HubRefused(
+                f"{source}: {endpoint} sends more than {largest // MIB} MiB as {what}, which no "
+                "model has; name another repository, or see what weights.mirror is"
+            ) from large
+        except aiohttp.TooManyRedirects as turning:
+            raise circle(endpoint) from turning
         except TimeoutError as late:
             silent = TimeoutError(f"no answer within {CALL_TIMEOUT:g} s")
             raise away(silent, endpoint) from late
         except (aiohttp.ClientError, OSError) as broken:
             raise away(broken, endpoint) from broken
 
-    def _not_a_hub(self, odd: Exception) -> HubAway:
-        return HubAway(
-            f"{self._endpoint} gives answers that are not a hub's ({type(odd).__name__}): is "
-            "weights.mirror right, or is a proxy between?"
-        )
+
+class _TooLarge(Exception):
+    """The answer goes on after all that it could mean."""
 
 
 def _file(entry: Mapping[str, Any]) -> HubFile:
-    return HubFile(path=str(entry["rfilename"]), size=int(entry.get("size") or 0))
+    return listed_file(entry["rfilename"], entry.get("size") or 0)
 
 
-async def _body(answer: aiohttp.ClientResponse) -> bytes:
+def _commit(sha: Any) -> str:
+    """It becomes part of a URL and of a directory's name, so it is what it has to be."""
+    if not (isinstance(sha, str) and is_commit(sha)):
+        raise ValueError("the commit is none")
+    return sha
+
+
+async def _body(answer: aiohttp.ClientResponse, largest: int) -> bytes:
     body = bytearray()
     async for chunk in answer.content.iter_chunked(1 << 16):
         body += chunk
-        if len(body) > _LONGEST_ANSWER:
-            raise aiohttp.ClientPayloadError("the answer does not end")
+        if len(body) > largest:
+            raise _TooLarge
     return bytes(body)

@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from elasticd.core.fleet import Row
-from elasticd.runtime.ledger_file import LedgerRefused, open_ledger_file, read_only, unreadable
+from elasticd.runtime.ledger_file import (
+    LedgerRefused,
+    disk_refusals,
+    open_ledger_file,
+    read_only,
+    unreadable,
+)
 from elasticd.runtime.state_lock import StateLock
 
 T = TypeVar("T")
@@ -62,9 +68,10 @@ class LedgerStore:
     """The blocking half: one connection, used by one thread at a time."""
 
     def __init__(self, state_dir: Path, limits: JournalLimits) -> None:
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._limits = limits
-        self._lock = StateLock(state_dir)
+        with disk_refusals(state_dir):
+            state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = StateLock(state_dir)
         try:
             self._open(state_dir / "ledger.sqlite")
         except BaseException:

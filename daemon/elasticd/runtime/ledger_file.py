@@ -43,28 +43,52 @@ class LedgerRefused(ElasticdError):
 
 def open_ledger_file(path: Path) -> sqlite3.Connection:
     """Opens the ledger, made complete on first use. Raises `LedgerRefused`."""
-    if not path.exists():
-        _create(path)
-    db = _connect(path)
     try:
-        check_identity(db, path)
-        _check_content(db, path)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
+        with disk_refusals(path):
+            if not os.path.lexists(path):  # a link to a disk that is not mounted is a ledger
+                _create(path)
+            _check_access(path)
+        with contextlib.ExitStack() as on_trouble:
+            db = _connect(path)
+            on_trouble.callback(db.close)
+            check_identity(db, path)
+            _check_content(db, path)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            on_trouble.pop_all()
     except sqlite3.DatabaseError as bad:
-        db.close()
         raise unreadable(path, bad) from bad
-    except LedgerRefused:
-        db.close()
-        raise
     return db
+
+
+@contextlib.contextmanager
+def disk_refusals(path: Path) -> Iterator[None]:
+    """What the file system refuses of `path` or beside it becomes `LedgerRefused`."""
+    try:
+        yield
+    except OSError as bad:
+        raise LedgerRefused(
+            f"{bad.filename or path}: cannot be opened or made ({bad.strerror}); the daemon's user "
+            f"must be able to read and write {path} and its directory, on a disk that takes it"
+        ) from bad
+
+
+def _check_access(path: Path) -> None:
+    """SQLite would only say that it is unable to open it; of a pipe it would never say anything."""
+    if not path.is_file():
+        raise LedgerRefused(
+            f"{path}: not a file, so no ledger; put the ledger back there, or use another state_dir"
+        )
+    os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
 
 @contextlib.contextmanager
 def read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """The ledger for reading beside a living writer, or with none. Raises `LedgerRefused`."""
-    if not path.exists():
-        raise LedgerRefused(f"{path}: no ledger here; no controller has run with this state_dir")
+    with disk_refusals(path):
+        if not path.exists():
+            missing = "no ledger here; no controller has run with this state_dir"
+            raise LedgerRefused(f"{path}: {missing}")
     try:
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
         with contextlib.closing(db):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from elasticd.agent_api.messages import ReplicaOrder
 from elasticd.core.actions import StartReplica
 from elasticd.core.specs import FleetSpec, ModelSpec
 
-FetchEnv = tuple[tuple[str, str], ...]
+Env = tuple[tuple[str, str], ...]
 
 
 class UnknownSpec(Exception):
@@ -33,27 +34,38 @@ class OrderMaker:
 
     def __init__(self, key_of: Callable[[str, int], str], ports: EnginePorts) -> None:
         self._specs: dict[str, ModelSpec] = {}
-        self._fetch_env: Callable[[], FetchEnv] = tuple
+        self._secrets: dict[str, Callable[[], Env]] = {}
+        self._fetch_env: Callable[[], Env] = tuple
         self._key_of = key_of
         self._ports = ports
 
-    def learn(self, fleet: FleetSpec, fetch_env: Callable[[], FetchEnv] = tuple) -> None:
+    def learn(
+        self,
+        fleet: FleetSpec,
+        fetch_env: Callable[[], Env] = tuple,
+        secret_env: Callable[[str], Env] = lambda _: (),
+    ) -> None:
         """Takes what is configured now.
 
-        `fetch_env` gives mirror and token; it is asked for each order, so that a rotated token
-        needs no reload, and the answer goes into orders alone.
+        `fetch_env` gives mirror and token, `secret_env` what a model's own environment keeps
+        secret. They are asked for each order, so that a rotated token needs no reload, and the
+        answers go into orders alone.
         """
         self._specs.update((model.spec_hash, model) for model in fleet.models)
+        self._secrets.update(
+            (model.spec_hash, partial(secret_env, model.name)) for model in fleet.models
+        )
         self._fetch_env = fetch_env
 
     def make(self, action: StartReplica) -> ReplicaOrder:
         """Raises `UnknownSpec` for a spec hash that has not been configured in this life, and
-        what reading the token raises."""
+        what reading a secret raises."""
         spec = self._specs.get(action.spec_hash)
         if spec is None:
             raise UnknownSpec(
                 f"model {action.model!r} is not configured with spec {action.spec_hash[:12]}"
             )
+        secrets = self._secrets[action.spec_hash]()
         return ReplicaOrder(
             replica_id=action.replica_id,
             incarnation=action.incarnation,
@@ -67,7 +79,7 @@ class OrderMaker:
             host=action.address,
             engine_argv=spec.engine.argv,
             engine_args=spec.engine.args,
-            engine_env=spec.engine.env,
+            engine_env=tuple({**dict(spec.engine.env), **dict(secrets)}.items()),
             port_min=self._ports.first,
             port_max=self._ports.last,
             start_timeout=spec.start_timeout,

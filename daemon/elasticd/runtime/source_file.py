@@ -15,6 +15,9 @@ from typing import Any
 
 import structlog
 
+from elasticd.weights.foreign import read_json
+from elasticd.weights.source import is_commit
+
 VERSION = 1
 _log = structlog.get_logger()
 
@@ -63,7 +66,7 @@ class SourceFile:
         except (OSError, UnicodeDecodeError) as problem:
             return self._damaged(str(problem))
         try:
-            told = json.loads(text)
+            told = read_json(text.encode())
             if told["version"] != VERSION:
                 return self._damaged(f"version {told['version']}, known is {VERSION}")
             return {str(s): _entry(e) for s, e in told["sources"].items()}
@@ -80,7 +83,8 @@ class SourceFile:
         return {}
 
     def _write(self) -> None:
-        told = {"version": VERSION, "sources": {s: asdict(e) for s, e in self._entries.items()}}
+        entries = {source: asdict(entry) for source, entry in self._entries.items()}
+        told = {"version": VERSION, "sources": entries}
         draft = self._path.with_name(f".{self._path.name}.draft")
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -99,6 +103,12 @@ class SourceFile:
 
 def _entry(told: Mapping[str, Any]) -> Entry:
     entry = Entry(**told)
-    if not (isinstance(entry.commit, str) and entry.commit):
-        raise ValueError("an entry without a commit")
+    sound = (
+        isinstance(entry.commit, str)
+        and is_commit(entry.commit)
+        and isinstance(entry.weight_bytes, int | None)
+        and isinstance(entry.config, dict | None)
+    )
+    if not sound:
+        raise ValueError("an entry that none of ours wrote")
     return entry

@@ -1,7 +1,8 @@
 """Finds out, once, which commit each `hf:` source is, and the shape of its model.
 
-One task a source, which asks for ever with growing pauses; a hub that hangs holds up nobody else.
-What was found is kept in `source_file` and not asked again.
+One task a source, which asks for ever with growing pauses; a hub that hangs holds up nobody else,
+and whatever one answers is a problem of its source alone. What was found is kept in `source_file`
+and not asked again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from elasticd.runtime.hub_api import Hub, HubApi
 from elasticd.runtime.source_file import Entry, SourceFile
 from elasticd.settings.sources import Resolved
 from elasticd.weights.answers import HubAway, HubRefused
+from elasticd.weights.foreign import printable
 from elasticd.weights.source import HubSource, parse_source
 
 _log = structlog.get_logger()
@@ -101,7 +103,8 @@ class SourceResolver:
     async def _find_out(self, api: HubApi, text: str, source: HubSource) -> None:
         """Until the source is known completely."""
         asking = AsyncRetrying(
-            retry=retry_if_exception_type((HubAway, HubRefused)),
+            # A fault of ours in reading an answer, too, must not take the fleet's controller along.
+            retry=retry_if_exception_type(Exception),
             wait=wait_random_exponential(
                 multiplier=self._pauses.first, min=self._pauses.first, max=self._pauses.longest
             ),
@@ -124,7 +127,7 @@ class SourceResolver:
         self._file.put(text, replace(entry, config=config, complete=True))
 
     def _failed(self, text: str, state: RetryCallState) -> None:
-        problem = str(state.outcome.exception()) if state.outcome else ""
+        problem = _sentence(text, state.outcome.exception() if state.outcome else None)
         if self._problems.get(text) == problem:
             return
         _log.warning("source_not_resolved", source=text, problem=problem)
@@ -150,6 +153,15 @@ class SourceResolver:
             self._resolved[text] = Resolved(source.revision, None)
 
 
+def _sentence(text: str, error: BaseException | None) -> str:
+    if isinstance(error, HubAway | HubRefused):
+        return printable(str(error))
+    return printable(
+        f"{text} could not be looked up: {error!r}; it is tried again, and a commit of 40 hex "
+        "digits as the revision needs no looking up"
+    )
+
+
 def _shape(text: str, entry: Entry) -> tuple[ModelShape | None, str]:
     """The shape, or why it is not known: then the model is served all the same."""
     if entry.config is None:
@@ -157,4 +169,4 @@ def _shape(text: str, entry: Entry) -> tuple[ModelShape | None, str]:
     try:
         return read_shape(entry.config, entry.weight_bytes), ""
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as problem:
-        return None, f"{text}: how much memory it needs is not known: {problem}"
+        return None, printable(f"{text}: how much memory it needs is not known: {problem}")

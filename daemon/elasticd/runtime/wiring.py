@@ -35,27 +35,27 @@ class Wiring:
         self._told: FleetSpec | None = None
         self.resolver = SourceResolver(source_file, wishes.hub(), self.retell)
 
-    def apply(self, wishes: Wishes) -> None:
-        """All of it, or an `ElasticdError` and nothing."""
+    def apply(self, wishes: Wishes, changed: tuple[str, ...] = ()) -> None:
+        """All of it, or an `ElasticdError` and nothing. `changed`: the paths, for the record."""
         change = self._pools.prepare(self._fleet(wishes), wishes.pools)
         self._wishes = wishes
         self.resolver.set_sources(wishes.sources, wishes.hub())
         # Before the pools are watched: the core drops what it hears of a pool it does not know.
-        self._tell(retry_failed=True)
+        self._tell(retry_failed=True, changed=changed)
         self._pools.apply(change)
 
     def retell(self) -> None:
         """Tells the core what is wanted, unless it knows: sources become known one by one."""
         self._tell(retry_failed=False)
 
-    def _tell(self, retry_failed: bool) -> None:
+    def _tell(self, retry_failed: bool, changed: tuple[str, ...] = ()) -> None:
         """`retry_failed`: an operator asked, so what had failed is tried again, come what may."""
         fleet = self._fleet(self._wishes)
-        self._orders.learn(fleet, self._wishes.fetch_env)
+        self._orders.learn(fleet, self._wishes.fetch_env, self._wishes.secret_env)
         again = self._told is not None and retry_failed
         if again or fleet != self._told:
             self._told = fleet
-            self._emit(Configured(fleet, retry_failed=again))
+            self._emit(Configured(fleet, retry_failed=again, changed=changed))
 
     def _fleet(self, wishes: Wishes) -> FleetSpec:
         """Under the name our machines carry: a new one waits for a restart."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from elasticd.settings.accelerators import doubtful_kinds
-from elasticd.settings.document import Place, holds_secret
+from elasticd.settings.document import Place
 from elasticd.settings.draft import Draft, Finding
+from elasticd.settings.engine_env import masked
 from elasticd.settings.model import Model
 from elasticd.settings.secrets_here import secrets_here
 from elasticd.settings.units import Address
@@ -120,13 +121,12 @@ def _nothing_waits(at: Place, model: Model) -> Iterator[Finding]:
 
 
 def _inline_secrets(at: Place, model: Model) -> Iterator[Finding]:
-    for name in model.engine_env:
-        if holds_secret((name,)):
-            yield Finding(
-                (*at, name),
-                "looks like a secret, and what stands here is kept in the ledger and shown: let "
-                "the engine read it from a file; for a hub there is weights.token",
-            )
+    for name in masked(model.engine_env):
+        yield Finding(
+            (*at, name),
+            "looks like a secret that stands in the file itself; write its place, {file: PATH} or "
+            "{env: NAME}; for a hub there is weights.token",
+        )
 
 
 def _nowhere_to_run(draft: Draft, at: Place, model: Model) -> Iterator[Finding]:

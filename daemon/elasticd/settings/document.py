@@ -17,6 +17,7 @@ import yaml
 from yaml.composer import ComposerError
 
 from elasticd.errors import UsageError
+from elasticd.settings.file_text import read_text
 
 Place = tuple[str | int, ...]
 """Where a value stands: keys and list positions from the top."""
@@ -82,7 +83,7 @@ class _Loader(yaml.SafeLoader):
 
 def read_document(path: Path) -> Document:
     """Reads a YAML file. Raises `UsageError` for one that cannot be read as YAML at all."""
-    text = _read_text(path)
+    text = read_text(path)
     try:
         return _parse(text)
     except yaml.reader.ReaderError as bad:
@@ -97,17 +98,6 @@ def read_document(path: Path) -> Document:
         raise UsageError(f"{path}: not YAML: {bad}") from bad
     except RecursionError:
         raise UsageError(f"{path}: lists and mappings are nested too deeply to be meant") from None
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file; give the configuration with -c FILE") from None
-    except UnicodeDecodeError as bad:
-        raise UsageError(f"{path}: not UTF-8 (byte {bad.start}); save it as UTF-8") from bad
-    except OSError as bad:
-        raise UsageError(f"{path}: cannot be read: {bad.strerror}") from bad
 
 
 def _parse(text: str) -> Document:

@@ -17,6 +17,7 @@ _OURS = {
     "api-key": "a key of elasticd's own",
     "middleware": "the guard that checks that key",
 }
+_HUB_ACCESS = "hf-token"
 _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
 SHORT = {"tp": _PARALLEL[0], "pp": _PARALLEL[1], "dp": _PARALLEL[2]}
 
@@ -25,6 +26,8 @@ def option_problem(name: str, value: Any) -> str:
     """Why an option cannot stand in `engine_args`; empty if it can, as far as is known here."""
     if name in _OURS:
         return f"is set by elasticd ({_OURS[name]}); remove it"
+    if name == _HUB_ACCESS:
+        return "would be shown and kept; use weights.token, which reaches the fetcher alone"
     try:
         as_text(name, value)
     except ValueError as bad:

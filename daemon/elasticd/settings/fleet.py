@@ -11,6 +11,7 @@ from typing import Final
 
 from elasticd.core import specs
 from elasticd.core.fit import MemorySettings, ModelShape, read_settings
+from elasticd.settings.engine_env import identity, secret_values, shown
 from elasticd.settings.engine_options import as_text
 from elasticd.settings.load import Configuration
 from elasticd.settings.model import AUTO, CommandEngine, Model, NodePool
@@ -40,6 +41,15 @@ def hub_sources(configuration: Configuration) -> tuple[HubSource, ...]:
     """What a hub must be asked about, each once, in the order of the file."""
     sources = (parse_source(model.source) for model in configuration.settings.models)
     return tuple(dict.fromkeys(s for s in sources if isinstance(s, HubSource)))
+
+
+def secret_env(configuration: Configuration, name: str) -> tuple[tuple[str, str], ...]:
+    """What the fleet does not tell of the environment of model `name`'s engines.
+
+    Raises `SecretUnavailable`.
+    """
+    models = (model for model in configuration.settings.models if model.name == name)
+    return tuple(pair for model in models for pair in secret_values(model.engine_env))
 
 
 def source_text(model: Model) -> str:
@@ -73,7 +83,9 @@ def _model(
         name=model.name,
         source=source,
         engine=engine,
-        spec_hash=spec_hash(weights or source, engine, model.gpus_per_replica),
+        spec_hash=spec_hash(
+            weights or source, engine, model.gpus_per_replica, identity(model.engine_env)
+        ),
         gpus_per_replica=model.gpus_per_replica,
         pools=model.pools or everywhere,
         scaling=_scaling(model),
@@ -143,22 +155,23 @@ def _engine(model: Model) -> specs.Engine:
         kind="command" if command else "vllm",
         argv=command,
         args=tuple((name, as_text(name, value)) for name, value in options),
-        env=tuple(sorted(model.engine_env.items())),
+        env=tuple(sorted(shown(model.engine_env).items())),
     )
 
 
-def spec_hash(source: str, engine: specs.Engine, gpus: int) -> str:
+def spec_hash(source: str, engine: specs.Engine, gpus: int, env: Mapping[str, str]) -> str:
     """Names one exact version: whatever changes what an engine answers changes it.
 
     `source` is a directory, or a repository at its commit. All of the engine's options count, the
-    data type among them: the same weights in another precision give other answers.
+    data type among them: the same weights in another precision give other answers. `env` as
+    `identity` has it: a secret that is rotated in its place is no other version.
     """
     what = {
         "source": source,
         "kind": engine.kind,
         "argv": engine.argv,
         "args": engine.args,
-        "env": engine.env,
+        "env": sorted(env.items()),
         "gpus": gpus,
     }
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]

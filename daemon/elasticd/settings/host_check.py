@@ -33,7 +33,8 @@ def missing_on_host(draft: Draft) -> Iterator[Finding]:
         if told := _directory(draft, model):
             yield Finding((*at, "source"), told, (*because, (*at, "gpus_per_replica")))
         if isinstance(model.engine, CommandEngine):
-            told = _program(model.engine.command[0], model.engine_env.get("PATH"))
+            path = model.engine_env.get("PATH")
+            told = _program(model.engine.command[0], path if isinstance(path, str) else None)
             if told:
                 yield Finding((*at, "engine", "command"), told, because)
 

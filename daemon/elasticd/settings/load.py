@@ -6,7 +6,7 @@ is judged as if it were right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -19,6 +19,7 @@ from elasticd.settings.configuration import Configuration
 from elasticd.settings.document import Document, Place, Problem, read_document
 from elasticd.settings.draft import Draft, Finding
 from elasticd.settings.host_check import missing_on_host
+from elasticd.settings.places import impossible_places
 from elasticd.settings.pool_options import PoolOptions
 from elasticd.settings.rules import broken_rules
 from elasticd.settings.settle import settle, touches
@@ -32,9 +33,6 @@ __all__ = [
     "installed_providers",
     "load",
 ]
-
-_SOCKET_LIMIT = 107
-"""Bytes of a Unix socket's path that Linux takes."""
 
 Providers = Mapping[str, Callable[[], ProviderPlugin]]
 """Known providers by name; each is imported only when a pool uses it."""
@@ -71,7 +69,7 @@ def load(
     tidied = tidy(document, pools.keys_of)
     problems, draft, broken = _judge(document, tidied, pools, path.absolute())
     if draft is not None:
-        findings = [*broken_rules(draft), *_socket(draft)]
+        findings = [*broken_rules(draft), *impossible_places(draft, look_on_host=look_on_host)]
         if look_on_host:
             findings += missing_on_host(draft)
         problems += _sound(findings, broken)
@@ -138,15 +136,3 @@ def _line(place: Place, lines: Mapping[Place, int]) -> int | None:
     while place and place not in lines:
         place = place[:-1]
     return lines.get(place)
-
-
-def _socket(draft: Draft) -> Iterator[Finding]:
-    configuration = Configuration(draft.path, draft.settings, {}, {})
-    size = len(str(configuration.admin_socket).encode())
-    if size > _SOCKET_LIMIT:
-        key: Place = ("admin", "socket") if draft.settings.admin.socket else ("state_dir",)
-        yield Finding(
-            key,
-            f"the admin socket's path has {size} bytes and Linux takes {_SOCKET_LIMIT}: "
-            f"{configuration.admin_socket}; set admin.socket or a shorter state_dir",
-        )

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator
 
 from elasticd.option_types import Duration, Timeout
+from elasticd.settings.engine_env import EnvValue
 from elasticd.settings.sections import Admin, Agent, Gateway, Ray, Section, Weights
 from elasticd.settings.sources import parse_source
-from elasticd.settings.texts import EnvName, EnvText, ModelName, Name, OptionName, PathText, Texts
+from elasticd.settings.texts import EnvName, ModelName, Name, OptionName, PathText, Texts
 
 __all__ = ["AUTO", "CommandEngine", "Model", "NodePool", "Scaling", "Section", "Settings"]
 
@@ -22,10 +23,11 @@ def _gpus(value: Any) -> int:
         return AUTO
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
+    if value is None:
+        raise ValueError("has no value; allowed: auto, or a whole number from 1")
     shared = "an engine takes whole GPUs, tensor parallel one for each rank; "
     why = shared if isinstance(value, float) else ""
-    given = value if value is None else str(value)[:40]
-    raise ValueError(f"{given} GPUs: {why}allowed: auto, or a whole number from 1")
+    raise ValueError(f"{str(value)[:40]} GPUs: {why}allowed: auto, or a whole number from 1")
 
 
 Gpus = Annotated[
@@ -103,8 +105,8 @@ class Model(Section):
     """`vllm`, or `{command: [PROGRAM, …]}` for any OpenAI-compatible server."""
     engine_args: dict[OptionName, Any] = Field(default_factory=dict)
     """Options of vLLM without their dashes. Those in bytes may be sizes such as 16GiB."""
-    engine_env: dict[EnvName, EnvText] = Field(default_factory=dict)
-    """Added to the engine's environment."""
+    engine_env: dict[EnvName, EnvValue] = Field(default_factory=dict)
+    """Added to the engine's environment: text, or the place of a secret as `{file: PATH}`."""
     gpus_per_replica: Gpus = 1
     """Tensor parallel over so many GPUs of one machine; `auto`: as few as hold the model."""
     accelerators: Texts = ()
@@ -132,7 +134,8 @@ class Model(Section):
         # Said here once, because a failed union is told as two errors about two types.
         if value == "vllm" or isinstance(value, dict | CommandEngine):
             return value if value == "vllm" else CommandEngine.model_validate(value)
-        raise ValueError(f"unknown engine {value!r}; allowed: vllm, or {{command: [PROGRAM, …]}}")
+        told = "has no value" if value is None else f"unknown engine {value!r}"
+        raise ValueError(f"{told}; allowed: vllm, or {{command: [PROGRAM, …]}}")
 
     @field_validator("source")
     @classmethod

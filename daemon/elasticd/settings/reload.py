@@ -8,7 +8,7 @@ from typing import Any
 
 from elasticd.settings.configuration import Configuration
 from elasticd.settings.document import Problem
-from elasticd.settings.show import effective
+from elasticd.settings.show import exact
 
 _RESTART = ("gateway.listen", "admin.", "agent.", "ray.")
 """Bound, written down or handed to other processes at start."""
@@ -37,7 +37,7 @@ def compare(
     old: Configuration, new: Configuration, pools_with_machines: Mapping[str, int]
 ) -> Reload:
     """`pools_with_machines`: how many living machines each pool has."""
-    before, after = effective(old), effective(new)
+    before, after = exact(old), exact(new)
     different = list(_differences(before, after, ""))
     refused = [
         Problem((key,), f"cannot change while elasticd runs ({before[key]} → {after[key]}): {why}")

@@ -18,6 +18,7 @@ def broken_rules(draft: Draft) -> Iterator[Finding]:
     """Everything that cannot hold together."""
     yield from _at_least_one(draft)
     yield from _names_stand_once(draft)
+    yield from _keys_stand_once(draft)
     yield from _pools_exist(draft)
     yield from _addresses_differ(draft)
     yield from _who_may_ask(draft)
@@ -49,7 +50,25 @@ def _names_stand_once(draft: Draft) -> Iterator[Finding]:
                 yield Finding((*section, index, "name"), message, (first,))
 
 
+def _keys_stand_once(draft: Draft) -> Iterator[Finding]:
+    """A request with a key must be somebody's: limits and figures go by the name."""
+    at: Place = ("gateway", "api_keys")
+    keys = draft.settings.gateway.api_keys
+    hashes = [key.hash for key in keys]
+    for index, key in enumerate(keys):
+        first = hashes.index(key.hash)
+        if first != index:
+            yield Finding(
+                (*at, index, "hash"),
+                f"the same key as {keys[first].name}'s, so nobody could tell the two apart; make "
+                "another one with `elasticd keygen`, or remove one",
+                ((*at, first, "hash"), (*at, index, "name"), (*at, first, "name")),
+            )
+
+
 def _pools_exist(draft: Draft) -> Iterator[Finding]:
+    if not draft.pool_names:
+        return  # that there are none is told once
     for index, model in enumerate(draft.settings.models):
         for position, pool in enumerate(model.pools):
             place: Place = ("models", index, "pools", position)
@@ -57,7 +76,6 @@ def _pools_exist(draft: Draft) -> Iterator[Finding]:
                 yield Finding(
                     place,
                     f"no pool is called {pool!r}; {choice(pool, draft.pool_names)}",
-                    (("node_pools",),) if not draft.pool_names else (),
                 )
             elif pool in model.pools[:position]:
                 yield Finding(place, f"{pool!r} stands twice; keep one of them")

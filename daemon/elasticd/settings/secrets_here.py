@@ -33,6 +33,9 @@ def _secrets(value: Any, at: Place) -> Iterator[tuple[Place, Secret]]:
     elif isinstance(value, BaseModel):
         for name in type(value).model_fields:
             yield from _secrets(getattr(value, name), (*at, name))
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _secrets(item, (*at, name))
     elif isinstance(value, tuple | list):
         for index, item in enumerate(value):
             yield from _secrets(item, (*at, index))

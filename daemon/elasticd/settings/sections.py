@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from elasticd.option_types import SecretRef, Size, Timeout
 from elasticd.settings.texts import KeyHash, Name, PathText, Url
 from elasticd.settings.units import Address, HostPort
+from elasticd.units import format_size
+
+_SMALLEST_BODY = 1024
 
 
 class Section(BaseModel):
@@ -22,6 +25,14 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True
     )
+
+
+def _holds_a_request(size: int) -> int:
+    if size < _SMALLEST_BODY:
+        raise ValueError(
+            f"{format_size(size)}: every request would be refused; allowed: 1KiB or more"
+        )
+    return size
 
 
 class ApiKey(Section):
@@ -52,9 +63,10 @@ class Gateway(Section):
     """How long a replica may be silent to everybody, or a request without an answer while others
     get theirs, before it is tried elsewhere."""
     body_timeout: Timeout = 60.0
-    """How long a client may take to send its request."""
-    max_body: Size = 64 * 1024 * 1024
-    """The largest request body."""
+    """How long a client may take to send its body, and a second more for each KiB of it; also the
+    longest silence meanwhile."""
+    max_body: Annotated[Size, AfterValidator(_holds_a_request)] = 64 * 1024 * 1024
+    """The largest request body; at least 1KiB."""
 
 
 class Admin(Section):

@@ -1,17 +1,19 @@
 """The effective configuration: every default filled in, canonical units, absolute paths.
 
 What is shown can be read back from anywhere and means the same. A secret is shown as the place
-where it stands.
+where it stands; one that stands in the file itself is hidden, and then there is no reading back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
 from elasticd.core import specs
 from elasticd.settings.configuration import Configuration
+from elasticd.settings.engine_env import HIDDEN, masked
 from elasticd.settings.model import Model, Settings
 from elasticd.settings.sources import DEMO, FileSource, parse_source
 
@@ -19,6 +21,10 @@ _HEAD = """\
 # The effective configuration of {path}
 """
 _TO_ZERO = specs.Scaling().scale_to_zero_after
+_HIDDEN = (
+    "# {place} is hidden, and this cannot be read back:\n"
+    "# write its place, {{file: PATH}} or {{env: NAME}}\n"
+)
 _ON_STOP = "# on_stop: keep under systemd, release in a terminal\n"
 
 
@@ -32,13 +38,28 @@ class _Plain(yaml.SafeDumper):
 def show(configuration: Configuration) -> str:
     """As YAML."""
     data = effective(configuration)
+    hidden = "".join(_HIDDEN.format(place=place) for place in _hidden(configuration))
     on_stop = "" if "on_stop" in data else _ON_STOP
     body = yaml.dump(data, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100)
-    return _HEAD.format(path=configuration.path) + on_stop + body
+    return _HEAD.format(path=configuration.path) + hidden + on_stop + body
 
 
 def effective(configuration: Configuration) -> dict[str, Any]:
-    """As plain data."""
+    """As plain data, which may be shown."""
+    data = exact(configuration)
+    for raw, model in zip(data["models"], configuration.settings.models, strict=True):
+        raw["engine_env"] |= dict.fromkeys(masked(model.engine_env), HIDDEN)
+    return data
+
+
+def _hidden(configuration: Configuration) -> Iterator[str]:
+    for index, model in enumerate(configuration.settings.models):
+        for name in masked(model.engine_env):
+            yield f"models[{index}].engine_env.{name}"
+
+
+def exact(configuration: Configuration) -> dict[str, Any]:
+    """As plain data, with all that stands in the file: never shown."""
     settings = _filled(configuration)
     data: dict[str, Any] = settings.model_dump(mode="json", exclude_none=True)
     for raw, pool in zip(data["node_pools"], settings.node_pools, strict=True):

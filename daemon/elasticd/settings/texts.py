@@ -23,6 +23,8 @@ _OPTION: Final = "[A-Za-z][A-Za-z0-9-]*"
 _OPTION_RULE: Final = (
     "an option as on the command line, with dashes and without the leading ones: max-model-len"
 )
+_URL: Final = r"https?://[^\s?#]+"
+_URL_FORM: Final = "http://HOST[:PORT][/PATH] or https, without blanks"
 _HASH: Final = "sha256:[0-9a-f]{64}"
 
 
@@ -38,15 +40,15 @@ def _formed(pattern: str, rule: str) -> Callable[[str], str]:
     return check
 
 
-def _plain_text(value: Any) -> Any:
-    """YAML reads `1` as a number where an environment means the text `1`."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 def _key_hash(value: Any) -> str:
     # Whatever stands here may be the key itself: it is never repeated.
     if isinstance(value, str) and re.fullmatch(_HASH, value):
         return value
+    text = value if isinstance(value, str) else ""
+    if re.fullmatch(_HASH, text.lower()):
+        raise ValueError("the hash has capital letters; write it in small ones: sha256: and a-f")
+    if re.fullmatch(_HASH, f"sha256:{text.lower()}"):
+        raise ValueError("the hash lacks its kind; write sha256: in front of it")
     raise ValueError(
         "must be the hash of a key, never the key itself; allowed: sha256: and 64 hex digits, as "
         "`elasticd keygen` prints"
@@ -59,10 +61,16 @@ def _url(value: str) -> str:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         parts, usable = None, False
-    if parts is not None and (parts.username or parts.password):
+    if (parts is not None and (parts.username or parts.password)) or (not usable and "@" in value):
         raise ValueError("a URL must not hold a password; use the section's `token`")
-    if not usable:
-        raise ValueError(f"not a URL: {value[:60]!r}; allowed: http://HOST[:PORT][/PATH] or https")
+    if "?" in value or "#" in value:
+        # What follows is often a secret: it is not repeated.
+        raise ValueError(
+            "a URL here ends before any ? or #, since it is shown and paths are added to it; a "
+            "secret stands in the section's `token`"
+        )
+    if not usable or not value.isprintable() or any(c.isspace() for c in value):
+        raise ValueError(f"not a URL: {value[:60]!r}; allowed: {_URL_FORM}")
     return value.rstrip("/")
 
 
@@ -78,12 +86,9 @@ ModelName = Annotated[str, AfterValidator(_formed(_MODEL, _MODEL_RULE))]
 
 EnvName = Annotated[str, AfterValidator(_formed(_ENV, _ENV_RULE)), _schema(_ENV)]
 OptionName = Annotated[str, AfterValidator(_formed(_OPTION, _OPTION_RULE)), _schema(_OPTION)]
-EnvText = Annotated[
-    str, BeforeValidator(_plain_text), WithJsonSchema({"type": ["string", "integer"]})
-]
 PathText = Annotated[str, AfterValidator(known_home)]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
-Url = Annotated[str, AfterValidator(_url)]
+Url = Annotated[str, AfterValidator(_url), _schema(_URL)]
 
 KeyHash = Annotated[str, BeforeValidator(_key_hash), _schema(_HASH)]
 """`sha256:HEX` of a gateway key."""

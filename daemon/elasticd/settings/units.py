@@ -69,10 +69,9 @@ def parse_address(value: Any) -> Address:
         host = host[1:-1] if bracketed else host
         if colon and _is_host(host) and (bracketed or ":" not in host):
             return Address(host, _port(port))
-    raise ValueError(
-        f"not an address: {value if value is None else str(value)[:60]!r}; "
-        "allowed: HOST:PORT, for example 127.0.0.1:8000 or [::1]:8000"
-    )
+    given = f"not an address: {str(value)[:60]!r}"
+    told = "has no value, where an address belongs" if value is None else given
+    raise ValueError(f"{told}; allowed: HOST:PORT, for example 127.0.0.1:8000 or [::1]:8000")
 
 
 def _is_host(text: str) -> bool:

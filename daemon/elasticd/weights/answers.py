@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from elasticd.weights.foreign import printable
 from elasticd.weights.source import HubSource
 
 PUBLIC_HUB = "https://huggingface.co"
@@ -33,7 +34,7 @@ def refusal(
     status: int, code: str, source: HubSource, endpoint: str, *, has_token: bool
 ) -> HubRefused | HubAway:
     """The error for an HTTP status of 400 or more; `code` is `X-Error-Code`, maybe empty."""
-    what, where = str(source), endpoint
+    what, where, code = str(source), endpoint, printable(code, 60)
     match status:
         case 401 | 403 if code == "GatedRepo":
             page = f"accept its licence at {endpoint}/{source.repo}"
@@ -91,6 +92,21 @@ def away(error: BaseException, endpoint: str) -> HubAway:
     )
 
 
+def circle(endpoint: str) -> HubAway:
+    """The hub sends us on and on."""
+    return HubAway(
+        f"{endpoint} redirects in a circle: is weights.mirror right, or does a proxy want a login?"
+    )
+
+
+def not_a_hub(error: BaseException, endpoint: str) -> HubAway:
+    """Somebody answers, but not as a hub does."""
+    return HubAway(
+        f"{endpoint} gives answers that are not a hub's ({type(error).__name__}): is "
+        "weights.mirror right, or is a proxy between?"
+    )
+
+
 def without_secrets(text: str) -> str:
     """One line of at most 200 characters, with the signed parts of addresses cut off."""
-    return _SECRET_PART.sub(r"\1", " ".join(text.split()))[:200]
+    return printable(_SECRET_PART.sub(r"\1", text), 200)

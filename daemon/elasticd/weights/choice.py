@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
+
+from elasticd.weights.foreign import printable
 
 _OTHER_WEIGHTS = frozenset(
     {
@@ -27,6 +30,9 @@ _FOR_PEOPLE = frozenset(
 )  # fmt: skip
 # In folders lie variants of the model; engines look there for small files only.
 _IN_FOLDERS = frozenset({".json", ".txt", ".model", ".jinja", ".py"})
+# A file system takes 255 bytes; `.part` is added while it comes.
+_LONGEST_NAME = 250
+_LARGEST = 2**60
 _NO_WEIGHTS_BIN = ("training_args", "optimizer", "scheduler", "rng_state")
 
 
@@ -44,13 +50,29 @@ class NoWeights(Exception):
     """The repository holds nothing an engine could load; the message says what it holds."""
 
 
+class BadEntry(ValueError):
+    """What a hub lists is no file."""
+
+
+def listed_file(path: Any, size: Any, sha256: Any = "", blob_id: Any = "") -> HubFile:
+    """A file as a hub lists it. Raises `BadEntry` for what no file can be."""
+    if not isinstance(path, str):
+        raise BadEntry(f"it lists a file whose name is no text: {printable(repr(path), 60)}")
+    name = printable(path, 60)
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= _LARGEST:
+        raise BadEntry(f"it lists {name} with a size that is none: {printable(repr(size), 40)}")
+    if not (isinstance(sha256, str) and isinstance(blob_id, str)):
+        raise BadEntry(f"it lists {name} with a hash that is none")
+    return HubFile(path, size, sha256, blob_id)
+
+
 def weight_files(files: Sequence[HubFile]) -> tuple[HubFile, ...]:
     """The weights an engine loads. Raises `NoWeights`."""
     paths = {file.path for file in files}
     for accepts in _PREFERENCE:
         found = tuple(file for file in files if _at_root(file.path) and accepts(file.path, paths))
         if found:
-            return found
+            return _storable(found)
     suffixes = sorted({_suffix(file.path) for file in files} & _OTHER_WEIGHTS)
     holds = f"it holds {', '.join(suffixes)} files" if suffixes else "it holds no weights at all"
     raise NoWeights(
@@ -63,7 +85,29 @@ def needed_files(files: Sequence[HubFile]) -> tuple[HubFile, ...]:
     """Everything an engine needs, weights last and by path. Raises `NoWeights`."""
     weights = weight_files(files)
     small = [file for file in files if _is_small(file.path)]
-    return (*sorted(small, key=lambda f: f.path), *sorted(weights, key=lambda f: f.path))
+    ordered = (*sorted(small, key=lambda f: f.path), *sorted(weights, key=lambda f: f.path))
+    return _storable(ordered)
+
+
+def _storable(files: tuple[HubFile, ...]) -> tuple[HubFile, ...]:
+    """The files, all of which a disk can hold under their names. Raises `NoWeights`.
+
+    Only those are judged that are needed: nobody misses an oddly named picture.
+    """
+    for file in files:
+        parts = file.path.split("/")
+        if not file.path.isprintable() or not {"", ".", ".."}.isdisjoint(parts):
+            raise NoWeights(_odd(file, "cannot be stored under it"))
+        if any(len(part.encode()) > _LONGEST_NAME for part in parts):
+            raise NoWeights(_odd(file, f"no disk takes more than {_LONGEST_NAME} bytes"))
+    return files
+
+
+def _odd(file: HubFile, why: str) -> str:
+    return (
+        f"the hub lists a file with the name {printable(ascii(file.path), 60)}: {why}; name "
+        "another repository, or download it yourself and use file:DIRECTORY"
+    )
 
 
 def _is_mistral(path: str, paths: set[str]) -> bool:

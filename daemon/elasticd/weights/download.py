@@ -11,7 +11,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -27,11 +27,13 @@ from elasticd.weights.answers import (
     HubAway,
     HubRefused,
     away,
+    circle,
+    not_a_hub,
     refusal,
     usual_hub,
     without_secrets,
 )
-from elasticd.weights.choice import HubFile, needed_files
+from elasticd.weights.choice import BadEntry, HubFile, listed_file, needed_files
 from elasticd.weights.source import HubSource
 from elasticd.weights.store import WeightsStore
 
@@ -41,10 +43,18 @@ LIST_TIMEOUT = 30.0
 # The library holds so many bytes back before it writes them: a kill or a break loses them.
 constants.DOWNLOAD_CHUNK_SIZE = 1 << 18
 LONGEST_PAUSE = 60.0
+_NO_ANSWER_OF_A_HUB = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS})
+
+# Once is bad luck on the way; twice, what the hub has and what it tells of it do not agree.
+_WRONG_ARRIVALS = 2
 
 T = TypeVar("T")
 Note = Callable[[str], None]
+
+
+class _Wrong(HubAway):
+    """What arrived is not the file."""
 
 
 def download(store: WeightsStore, source: HubSource, note: Note) -> None:
@@ -55,13 +65,15 @@ def download(store: WeightsStore, source: HubSource, note: Note) -> None:
     """
     files = _patiently(lambda: needed_files(_list(source)), note)
     store.begin(files)
-    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="fetch") as pool:
-        coming = [pool.submit(_fetch, store, source, file, note) for file in files]
-        try:
-            for one in coming:
-                one.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    pool = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="fetch")
+    coming = [pool.submit(_fetch, store, source, file, note) for file in files]
+    try:
+        ended, _ = wait(coming, return_when=FIRST_EXCEPTION)
+        for one in ended:
+            one.result()
+    finally:
+        # One that fails for good ends all: the others may take hours, or wait for the hub for ever.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _fetch(store: WeightsStore, source: HubSource, file: HubFile, note: Note) -> None:
@@ -69,11 +81,35 @@ def _fetch(store: WeightsStore, source: HubSource, file: HubFile, note: Note) ->
     if final.is_file() and final.stat().st_size == file.size:
         return  # it got its name after it was verified
     final.parent.mkdir(parents=True, exist_ok=True)
+    arrivals = _Arrivals(source, file, part)
     try:
-        _patiently(lambda: _bring(source, file, part), note)
+        _patiently(arrivals.bring, note)
     except OSError as problem:
         raise store.explained(problem) from problem
     part.rename(final)
+
+
+class _Arrivals:
+    """All that arrives of one file, until it is right or wrong too often."""
+
+    def __init__(self, source: HubSource, file: HubFile, part: Path) -> None:
+        self._source = source
+        self._file = file
+        self._part = part
+        self._wrong = 0
+
+    def bring(self) -> None:
+        """Raises `HubAway` when another try may help, `HubRefused` when none will."""
+        try:
+            _bring(self._source, self._file, self._part)
+        except _Wrong as wrong:
+            self._wrong += 1
+            if self._wrong < _WRONG_ARRIVALS:
+                raise
+            raise HubRefused(
+                f"{self._source}: {wrong}, {self._wrong} times in a row: the hub's list and its "
+                "content do not agree; set weights.mirror to another hub, or name another commit"
+            ) from wrong
 
 
 def _list(source: HubSource) -> Sequence[HubFile]:
@@ -81,7 +117,10 @@ def _list(source: HubSource) -> Sequence[HubFile]:
         info = huggingface_hub.HfApi(token=_token()).model_info(
             source.repo, revision=source.revision, files_metadata=True, timeout=LIST_TIMEOUT
         )
-    return [_hub_file(sibling) for sibling in info.siblings or ()]
+    try:
+        return [_hub_file(sibling) for sibling in info.siblings or ()]
+    except BadEntry as bad:
+        raise HubRefused(f"{source}: what {usual_hub(os.environ)} says is odd: {bad}") from bad
 
 
 def _token() -> str | bool:
@@ -92,22 +131,19 @@ def _token() -> str | bool:
 
 def _hub_file(sibling: Any) -> HubFile:
     lfs = sibling.lfs
-    return HubFile(
-        path=sibling.rfilename,
-        size=int(lfs.size if lfs else sibling.size or 0),
-        sha256=str(lfs.sha256) if lfs else "",
-        blob_id="" if lfs else str(sibling.blob_id or ""),
-    )
+    if lfs:
+        return listed_file(sibling.rfilename, lfs.size, sha256=lfs.sha256)
+    return listed_file(sibling.rfilename, sibling.size or 0, blob_id=sibling.blob_id or "")
 
 
 def _bring(source: HubSource, file: HubFile, part: Path) -> None:
-    """What is missing of one file. Raises `HubAway` if what arrived is not the file."""
+    """What is missing of one file. Raises `HubAway`, also if what arrived is not the file."""
     with part.open("a+b") as out:
         if out.tell() > file.size:
             out.truncate(0)
         verified = _Verified(out, file)
         if verified.size < file.size:
-            with _understood(source):
+            with _understood(source), _from_the_beginning_if_wrong(out):
                 http_get(
                     huggingface_hub.hf_hub_url(source.repo, file.path, revision=source.revision),
                     cast("BinaryIO", verified),
@@ -118,9 +154,18 @@ def _bring(source: HubSource, file: HubFile, part: Path) -> None:
         problem = verified.problem()
         if problem:
             out.truncate(0)
-            raise HubAway(problem)
+            raise _Wrong(problem)
         out.flush()
         os.fsync(out.fileno())
+
+
+@contextmanager
+def _from_the_beginning_if_wrong(out: BinaryIO) -> Iterator[None]:
+    try:
+        yield
+    except _Wrong:
+        out.truncate(0)
+        raise
 
 
 class _Verified:
@@ -134,6 +179,9 @@ class _Verified:
         self._hash_what_is_there()
 
     def write(self, chunk: bytes) -> int:
+        """Raises `_Wrong` for what goes on after the file's end: a disk must not fill with it."""
+        if self.size + len(chunk) > self._file.size:
+            raise _Wrong(f"{self._file.path} is longer than the {self._file.size} bytes it has")
         self._digest.update(chunk)
         self.size += len(chunk)
         return self._out.write(chunk)
@@ -181,6 +229,8 @@ def _understood(source: HubSource) -> Iterator[None]:
     endpoint = usual_hub(os.environ)
     try:
         yield
+    except _Wrong:
+        raise
     except HfHubHTTPError as answer:
         has_token = bool(_token())
         code = answer.response.headers.get("X-Error-Code", "")
@@ -199,6 +249,10 @@ def _understood(source: HubSource) -> Iterator[None]:
         # Which library carries HTTP below the hub's is its own affair and has changed twice.
         if isinstance(broken, OSError) and (broken.filename or broken.errno in _DISK_ERRORS):
             raise
+        if type(broken).__name__ == "TooManyRedirects":
+            raise circle(endpoint) from broken
+        if isinstance(broken, _NO_ANSWER_OF_A_HUB):
+            raise not_a_hub(broken, endpoint) from broken
         raise away(broken, endpoint) from broken
 
 

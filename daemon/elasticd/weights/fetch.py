@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(str(problem))
     except OSError as problem:
         return _failed(f"{problem}: the weights directory is {options.dir}; weights.dir sets it")
-    _tell(Fetched(str(store.directory)))
+    _tell_at_last(Fetched(str(store.directory)))
     return 0
 
 
@@ -127,8 +127,14 @@ def _tell(told: Told) -> None:
         print(to_line(told), flush=True)
 
 
+def _tell_at_last(told: Told) -> None:
+    """Nothing is told after it: threads that still wait have nothing more to say."""
+    _telling.acquire()
+    print(to_line(told), flush=True)
+
+
 def _failed(sentence: str) -> int:
-    _tell(FetchFailed(sentence))
+    _tell_at_last(FetchFailed(sentence))
     return 1
 
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-# A supervisor cuts longer lines, and half an object says nothing.
-SENTENCE_LIMIT = 400
+from elasticd.weights.foreign import printable
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -57,12 +57,17 @@ def to_line(told: Told) -> str:
     """The line, without its end."""
     match told:
         case FetchProgress(done, total, rate, note):
-            made: dict[str, Any] = {"done": done, "total": total, "rate": rate, "note": _cut(note)}
+            made: dict[str, Any] = {
+                "done": done,
+                "total": total,
+                "rate": rate,
+                "note": printable(note),
+            }
             return json.dumps({"fetching": made}, ensure_ascii=False)
         case Fetched(directory):
             return json.dumps({"fetched": directory}, ensure_ascii=False)
         case FetchFailed(sentence):
-            return json.dumps({"failed": _cut(sentence)}, ensure_ascii=False)
+            return json.dumps({"failed": printable(sentence)}, ensure_ascii=False)
 
 
 def from_line(line: str) -> Told | None:
@@ -88,7 +93,3 @@ def size_text(size: float) -> str:
         unit += 1
     digits = 1 if unit >= 3 else 0
     return f"{size:.{digits}f} {_UNITS[unit]}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= SENTENCE_LIMIT else f"{text[: SENTENCE_LIMIT - 1]}…"

@@ -23,7 +23,7 @@ class HubSource:
     @property
     def is_exact(self) -> bool:
         """Whether the revision is a commit, which always means the same bytes."""
-        return _COMMIT.fullmatch(self.revision) is not None
+        return is_commit(self.revision)
 
     def at(self, commit: str) -> HubSource:
         """The same repository at one commit."""
@@ -31,6 +31,11 @@ class HubSource:
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.repo}@{self.revision}"
+
+
+def is_commit(text: str) -> bool:
+    """Whether it is a commit: 40 hex digits."""
+    return _COMMIT.fullmatch(text) is not None
 
 
 def parse_source(text: str) -> HubSource:

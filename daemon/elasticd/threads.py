@@ -1,7 +1,8 @@
 """Blocking calls with a time limit, off the loop.
 
-Ray's calls may hang for an hour while the head is away and cannot be cancelled. So each runs in a
-daemon thread of its own: given up, it neither holds up a pool nor the end of the process.
+What is called may hang for ever and cannot be cancelled: Ray while its head is away, a file on a
+host that does not answer. So each call runs in a daemon thread of its own: given up, it neither
+holds up a pool of threads nor the end of the process.
 """
 
 from __future__ import annotations

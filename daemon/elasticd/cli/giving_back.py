@@ -1,0 +1,118 @@
+"""The end of `elasticd run` with `release`: every machine goes back, as long as that can work.
+
+Only the controller can give machines back. One that restarts is waited for; one that never answers
+must not keep `elasticd run` from ending: then it is said what may be left, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from elasticd.cli.admin_client import AdminClient
+from elasticd.cli.descent import Descent, living
+from elasticd.cli.run_display import Tell
+from elasticd.errors import ElasticdError, NotReachable
+from elasticd.threads import in_thread
+
+PATIENCE = 60.0
+"""Seconds of silence. Between two lives of a controller there are up to thirty."""
+
+_MOST_DEATHS = 5
+"""Of a controller that answers now and then and always dies, no more is expected."""
+
+_POLL = 0.5
+_LOOK = 15.0
+_HURRIED_LOOK = 2.0
+
+
+class MachinesLeft(ElasticdError):
+    """Machines could not be given back, or it is not known."""
+
+
+class GivingBack:
+    """Gives back what the controller at `admin` has rented. Seconds everywhere."""
+
+    def __init__(
+        self, admin: AdminClient, state_dir: Path, say: Tell, hurry: asyncio.Event
+    ) -> None:
+        self._state_dir = state_dir
+        self._say = say
+        self._hurry = hurry
+        self._descent = Descent(admin, "elasticd run")
+        self._deaths = 0
+
+    def controller_died(self) -> None:
+        """Once for each of its ends meanwhile."""
+        self._deaths += 1
+
+    async def run(self, refuses: Callable[[], bool], patience: float = PATIENCE) -> None:
+        """Returns when nothing is left. Raises `MachinesLeft` when the controller does not answer:
+        for `patience` in all, when it always dies or `refuses`, or when there is a hurry."""
+        now, told = asyncio.get_running_loop().time, ""
+        heard = now()
+        while True:
+            try:
+                left = await self._look()
+                trouble, heard = "", now()
+            except ElasticdError as silent:
+                left = trouble = str(silent)
+            if left is None:
+                self._say("no machine is left")
+                return
+            if refuses():
+                raise MachinesLeft(await self._told("the controller refuses to run"))
+            if self._deaths >= _MOST_DEATHS:
+                raise MachinesLeft(await self._told(f"the controller died {self._deaths} times"))
+            if trouble and (self._hurry.is_set() or now() - heard >= patience):
+                raise MachinesLeft(await self._told(trouble))
+            if left != told:
+                self._say(f"waiting for {left}")
+            told = left
+            # In a hurry there is nothing more to hear, and as long as there is hope it goes on.
+            await (asyncio.sleep(_POLL) if self._hurry.is_set() else self._pause())
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_POLL):
+                await self._hurry.wait()
+
+    async def _look(self) -> str | None:
+        """One look, which a hurry cuts short."""
+        look = asyncio.ensure_future(in_thread(self._descent.look, _LOOK, "giving back"))
+        hurried = asyncio.ensure_future(self._hurry.wait())
+        try:
+            await asyncio.wait({look, hurried}, return_when=asyncio.FIRST_COMPLETED)
+            async with asyncio.timeout(None if look.done() else _HURRIED_LOOK):
+                return await look
+        except TimeoutError as late:
+            raise NotReachable("the controller takes connections and does not answer") from late
+        finally:
+            look.cancel()
+            hurried.cancel()
+
+    async def _told(self, why: str) -> str:
+        machines = _named(self._descent.seen.values()) or await self._last_known()
+        return (
+            f"not every machine could be given back: {why}\n"
+            f"maybe still running, and paid for: {machines}\n"
+            "see to what the controller's log says, start `elasticd run` again, and then run "
+            "`elasticd down`; or end them at the provider"
+        )
+
+    async def _last_known(self) -> str:
+        """What the ledger says: the controller may never have answered in this life."""
+        from elasticd.cli.last_known import last_known
+
+        try:
+            known = await in_thread(lambda: last_known(self._state_dir), _LOOK, "last known")
+        except (ElasticdError, TimeoutError) as nothing:
+            return f"not known ({nothing or 'the ledger cannot be read'})"
+        return _named(living(known.status).values()) or "none that the ledger knows of"
+
+
+def _named(nodes: Iterable[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{node['id']} (pool {node['pool']})" for node in nodes)
