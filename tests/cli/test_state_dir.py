@@ -19,9 +19,9 @@ models: [{{name: m, source: "file:weights"}}]
 @pytest.mark.parametrize(
     ("state_dir", "told"),
     [
-        ("occupied/state", "occupied/state cannot be made: Not a directory"),
+        ("occupied/state", "occupied/state cannot be a directory"),
         ("/proc/x/state", "/proc/x/state cannot be made: No such file"),
-        ("occupied", "occupied cannot be made: "),
+        ("occupied", "occupied cannot be a directory"),
         ('"st\\0ate"', "elasticd.yaml:3: not YAML: the character U+0000"),
         ("~nosuchuser/x", "elasticd.yaml:3: state_dir: '~nosuchuser/x': no home directory"),
     ],

@@ -25,7 +25,6 @@ models: [{name: m, source: "file:weights"}]
         "state_dir: /var/lib/x/../y\nadmin: {}",
         "state_dir: state\nadmin: {socket: run/a.sock}",
         "state_dir: state\nadmin: {socket: ~/a.sock, listen: '127.0.0.1:8701'}",
-        "state_dir: 状态\nadmin: {socket: null}",
     ],
 )
 def test_the_short_way_says_what_the_whole_check_says(tmp_path: Path, keys: str) -> None:
