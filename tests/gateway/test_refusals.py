@@ -40,7 +40,7 @@ def answering(status: str, headers: str, body: bytes) -> ScriptedEngine:
         (
             "413 Too Large",
             "Content-Type: text/plain\r\nContent-Encoding: gzip\r\n",
-            gzip.compress(b"no"),
+            gzip.compress(b"no", mtime=0),
             "The engine answered with status 413",
         ),
         ("404 Not Found", "", b"", "The engine answered with status 404"),
