@@ -10,7 +10,7 @@ from __future__ import annotations
 from elasticd.core.drain import drain_replica, surplus
 from elasticd.core.fleet import Replica
 from elasticd.core.lifecycle import COUNTED, ReplicaPhase
-from elasticd.core.shapes import gpus_on
+from elasticd.core.shapes import gpus_there
 from elasticd.core.specs import ModelSpec
 from elasticd.core.state import ModelState, State, Step
 
@@ -107,12 +107,8 @@ def _in_order(state: State, model: ModelState) -> bool:
 def _would_fit(state: State, replica: Replica, spec: ModelSpec) -> bool:
     """Whether the node of this replica could hold one of the new spec in its place."""
     node = state.fleet.node(replica.node_id)
-    if node is None or node.pool not in spec.pools or node.offering is None:
-        return False
-    if spec.accelerators and node.offering.gpu_kind not in spec.accelerators:
-        return False
-    gpus, _ = gpus_on(spec, node.offering)
-    return gpus is not None and gpus <= node.usable_gpus
+    gpus = gpus_there(node, spec) if node is not None else None
+    return node is not None and gpus is not None and gpus <= node.usable_gpus
 
 
 def _drain(state: State, step: Step, model: ModelState, leaving: list[Replica], why: str) -> None:

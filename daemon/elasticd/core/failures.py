@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elasticd.core.fleet import Replica
 from elasticd.core.lifecycle import NodePhase, ReplicaPhase
-from elasticd.core.state import State, Step, growing_pause
+from elasticd.core.state import ModelState, State, Step, growing_pause
 
 PROBE_PERIOD = 600.0
 """Seconds between two tries of a model that counts as failed, on nodes that are there anyway."""
@@ -55,15 +55,15 @@ def _node_is_to_blame(state: State, replica: Replica) -> bool:
     return node is None or node.phase is not NodePhase.READY or node.dead_since is not None
 
 
-def no_start_now(step: Step, failures: int, retry_at: float, starting: bool, cause: str) -> str:
+def no_start_now(step: Step, model: ModelState, starting: bool) -> str:
     """Why a model that has just failed to start gets no further start now; empty: it may.
 
     After a failure one replica at a time tries: what broke it would break all of them.
     """
-    if not step.due(retry_at):
-        return f"after a failed start ({cause})"
-    if failures and starting:
-        return f"one start at a time after a failed start ({cause})"
+    if not step.due(model.retry_at):
+        return f"after a failed start ({model.last_cause})"
+    if model.failures and starting:
+        return f"one start at a time after a failed start ({model.last_cause})"
     return ""
 
 

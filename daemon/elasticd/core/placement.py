@@ -9,7 +9,7 @@ from elasticd.core.failures import no_start_now
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import NODE_COMING, NodePhase, ReplicaPhase
 from elasticd.core.purchase import buy, refusals
-from elasticd.core.shapes import gpus_on
+from elasticd.core.shapes import gpus_on, gpus_there
 from elasticd.core.specs import ModelSpec
 from elasticd.core.state import ModelState, State, Step
 
@@ -83,7 +83,7 @@ def _coming(state: State, ready: dict[str, int]) -> dict[str, int]:
 def _place_one(state: State, step: Step, room: _Room, replica: Replica, model: ModelState) -> None:
     spec = model.spec
     trying = spec.name in room.starting
-    why = no_start_now(step, model.failures, model.retry_at, trying, model.last_cause)
+    why = no_start_now(step, model, trying)
     if why:
         model.blocked = why
         return
@@ -126,29 +126,13 @@ def _best_fit(state: State, free: dict[str, int], spec: ModelSpec) -> tuple[Node
     best_key = (True, 0)
     for node_id, room in free.items():
         node = state.fleet.node(node_id)
-        gpus = _gpus_there(node, spec) if node is not None else None
+        gpus = gpus_there(node, spec) if node is not None else None
         if node is None or gpus is None or room < gpus:
             continue
         key = (bool(spec.weights) and spec.weights not in node.weights, room)
         if best is None or key < best_key:
             best, best_key = (node, gpus), key
     return best
-
-
-def _gpus_there(node: Node, spec: ModelSpec) -> int | None:
-    """GPUs of a replica on this node, of whichever machine it turns out to be; `None`: unfit."""
-    if node.pool not in spec.pools:
-        return None
-    offered = (node.offering,) if node.offering is not None else node.offerings
-    needed = 0
-    for offering in offered:
-        if spec.accelerators and offering.gpu_kind not in spec.accelerators:
-            return None
-        gpus, _ = gpus_on(spec, offering)
-        if gpus is None:
-            return None
-        needed = max(needed, gpus)
-    return needed or spec.gpus_per_replica or None
 
 
 def _start_or_wait(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from elasticd.core.fit import gib, gpus_needed, weight_bytes_per_gpu
 from elasticd.core.gpu_memory import gpu_memory_mib
+from elasticd.core.records import Node
 from elasticd.core.specs import ModelSpec
 from elasticd.provider import Offering
 
@@ -29,3 +30,19 @@ def gpus_on(spec: ModelSpec, offering: Offering) -> tuple[int | None, str]:
                 f"{gib(each)} on each of {gib(memory * 2**20)}"
             )
     return spec.gpus_per_replica, ""
+
+
+def gpus_there(node: Node, spec: ModelSpec) -> int | None:
+    """GPUs of a replica on this node, of whichever machine it turns out to be; `None`: unfit."""
+    if node.pool not in spec.pools:
+        return None
+    offered = (node.offering,) if node.offering is not None else node.offerings
+    needed = 0
+    for offering in offered:
+        if spec.accelerators and offering.gpu_kind not in spec.accelerators:
+            return None
+        gpus, _ = gpus_on(spec, offering)
+        if gpus is None:
+            return None
+        needed = max(needed, gpus)
+    return needed or spec.gpus_per_replica or None

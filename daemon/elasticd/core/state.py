@@ -85,8 +85,7 @@ class ModelState:
     `remembered`: the target that an earlier life had set. `failed_at`: the last failed start.
     `unplaced`: a replica found neither room nor anything to rent; `blocked` says why. `no_room`:
     and it is known that there is nothing to rent, at least for now. `room_made_at`: when a replica
-    of an older spec last made room. `last_tail`:
-    the last lines of the engine that failed last.
+    of an older spec last made room. `last_tail`: the last lines of the engine that failed last.
     """
 
     spec: ModelSpec
