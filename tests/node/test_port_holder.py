@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 from elasticd.node.port_holder import port_holder
 
@@ -24,6 +25,17 @@ def test_a_listener_is_named_with_pid_and_command() -> None:
         holder = port_holder(port)
         assert holder.startswith(f"pid {other.pid} (")
         assert "import socket" in holder
+
+
+def test_a_program_in_a_deep_folder_is_named_all_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "a-rather-deep-folder" / "of-a-virtual-environment" / "with-programs"
+    folder.mkdir(parents=True)
+    program = folder / "redis-server"
+    program.symlink_to(sys.executable)
+    with subprocess.Popen([program, "-c", LISTENER], stdin=-1, stdout=-1) as other:
+        assert other.stdout is not None
+        holder = port_holder(int(other.stdout.readline()))
+        assert holder.startswith(f"pid {other.pid} (redis-server -c ")
 
 
 def test_listeners_of_both_address_families_are_found() -> None:

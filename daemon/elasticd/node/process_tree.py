@@ -138,13 +138,18 @@ def socket_owners(inodes: Iterable[str]) -> list[int]:
 
 
 def command(pid: int) -> str:
-    """What a process is, for people: the start of its command line, at most 80 characters."""
+    """What a process is, for people: its program's name and arguments, at most 80 characters.
+
+    Without the program's folder: a deep one would leave no room for what tells it from others.
+    """
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
         text = (line.strip() or Path(f"/proc/{pid}/comm").read_bytes()).decode(errors="replace")
     except OSError:
         return "gone or hidden"
-    return text.strip() if len(text) <= 80 else f"{text[:79]}…"
+    program, space, arguments = text.strip().partition(" ")
+    text = f"{program.rpartition('/')[2] or program}{space}{arguments}"
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def sweep(name: str, accept: Callable[[str], bool], within: float = 10.0) -> int:
