@@ -193,6 +193,17 @@ class Reclaimable(Protocol):
         """Takes the machine as the market would: at once, or `notice` seconds after a notice."""
 
 
+@runtime_checkable
+class BootLog(Protocol):
+    """Optional: a provider that can show what a machine printed while it came up."""
+
+    async def boot_log(self, instance_id: str) -> str:
+        """The end of it, a few KiB at most; empty where nothing is known.
+
+        Also for a while after the machine has ended: that is when people want to read it.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class PoolContext:
     """What a provider is told about the pool it serves.

@@ -30,6 +30,15 @@ class TerminateNode:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadBootLog:
+    """Ask the provider what a machine that failed has printed: ends in `BootLogRead`."""
+
+    node_id: str
+    pool: str
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartReplica:
     """Start an engine on a node: ends in `ReplicaOrderTaken` or `ReplicaOrderFailed`.
 
@@ -64,7 +73,7 @@ class PublishTable:
     table: RoutingTable
 
 
-Action = LaunchNode | TerminateNode | StartReplica | StopReplica | PublishTable
+Action = LaunchNode | TerminateNode | ReadBootLog | StartReplica | StopReplica | PublishTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,8 @@ class Core:
                 on_scale_held(state, step, event)
             case ev.HoldReleased():
                 on_hold_released(state, step, event)
+            case ev.AdoptRequested() | ev.DayTold() | ev.BootLogRead():
+                pass
             case ev.ReloadRefused():
                 step.because("fleet", f"reload refused ({event.by}): {event.problem}")
             case _:

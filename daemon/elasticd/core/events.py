@@ -103,7 +103,8 @@ class NodeSeen:
     """One node as the cluster agent sees it. `alive` `None`: not known.
 
     `gpus` is what Ray counts on it; `boot` the watcher's last boot phase. `held`: one sentence
-    for each GPU that cannot be used because something still holds it.
+    for each GPU that cannot be used because something still holds it. `mismatch`: its versions of
+    Ray, Python or vLLM differ from the head's, in one sentence; it has not joined and will not.
     """
 
     node_id: str
@@ -112,6 +113,7 @@ class NodeSeen:
     boot: str = ""
     log_tail: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
+    mismatch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +291,30 @@ class HoldReleased:
 
 
 @dataclass(frozen=True, slots=True)
+class AdoptRequested:
+    """Machines that another ledger of the same cluster name left behind are ours from now on."""
+
+    ledger_id: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class DayTold:
+    """The day of the budget: began at, ends at, in seconds of the controller's wall clock."""
+
+    began: float
+    ends: float
+
+
+@dataclass(frozen=True, slots=True)
+class BootLogRead:
+    """The end of what a machine printed while it came up; empty lines: nothing is known."""
+
+    node_id: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReloadRefused:
     """A new configuration was not taken; what holds stays. For the record only."""
 
@@ -320,5 +346,8 @@ Event = (
     | UndrainRequested
     | ScaleHeld
     | HoldReleased
+    | AdoptRequested
+    | DayTold
+    | BootLogRead
     | ReloadRefused
 )

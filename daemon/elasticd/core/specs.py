@@ -102,9 +102,23 @@ class NodePool:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """Caps on the rent of machines, in millionths of `currency`; `None`: no cap.
+
+    `rates`: what one unit of another currency is worth, in millionths of `currency`.
+    """
+
+    currency: str = "USD"
+    max_per_hour: int | None = None
+    max_per_day: int | None = None
+    rates: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FleetSpec:
     """Everything wanted, as one value: a reload replaces it as a whole."""
 
     cluster: str
     models: tuple[ModelSpec, ...]
     pools: tuple[NodePool, ...]
+    budget: Budget = Budget()

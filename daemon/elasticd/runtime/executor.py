@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Protocol
 
-from elasticd.core.actions import LaunchNode, TerminateNode
+from elasticd.core.actions import LaunchNode, ReadBootLog, TerminateNode
 from elasticd.core.events import Event
 from elasticd.runtime.performer import Call, subject_of
 from elasticd.runtime.ports import Emit
@@ -48,7 +48,7 @@ class Executor:
 
     def _before(self, action: Call) -> list[asyncio.Task[None]]:
         """What must have ended first: orders about the same start of a replica."""
-        if isinstance(action, LaunchNode | TerminateNode):
+        if isinstance(action, LaunchNode | TerminateNode | ReadBootLog):
             return []  # ending a machine never waits, least of all for a launch that hangs
         mine = subject_of(action)
         return [task for (subject, _), task in self._tasks.items() if subject == mine]

@@ -45,13 +45,19 @@ class JournalLimits:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """What happened at one time and what was decided, as plain JSON."""
+    """What happened at one time and what was decided, as plain JSON.
+
+    `quiet`: the steps since the entry before that changed nothing, packed (`runtime.recorder`).
+    `core`: the version of the core that decided.
+    """
 
     at: float
     events: tuple[dict[str, Any], ...]
     plan: dict[str, Any]
     seq: int = 0
     epoch: int = 0
+    quiet: bytes = b""
+    core: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,16 @@ from dataclasses import dataclass
 import structlog
 
 from elasticd.agent_api.client import AgentRefused, AgentUnreachable
-from elasticd.core.actions import LaunchNode, StartReplica, StopReplica, TerminateNode
+from elasticd.core.actions import (
+    LaunchNode,
+    ReadBootLog,
+    StartReplica,
+    StopReplica,
+    TerminateNode,
+)
 from elasticd.core.codec import encode
 from elasticd.core.events import (
+    BootLogRead,
     Event,
     LaunchAnswered,
     LaunchFailed,
@@ -27,6 +34,7 @@ from elasticd.core.events import (
 from elasticd.provider import (
     AuthFailed,
     BillingBlocked,
+    BootLog,
     InstanceNotFound,
     LaunchRequest,
     NoCapacity,
@@ -43,8 +51,10 @@ from elasticd.runtime.ports import Agent
 DEFINITE = (NoCapacity, QuotaExceeded, PriceTooHigh, AuthFailed, BillingBlocked, Rejected)
 """After these no machine comes of the launch; any other error leaves that open."""
 
-Call = LaunchNode | TerminateNode | StartReplica | StopReplica
+Call = LaunchNode | TerminateNode | ReadBootLog | StartReplica | StopReplica
 """The actions that touch the world outside, and so end in an event."""
+
+TAIL_LINES, TAIL_WIDTH = 20, 300
 
 _log = structlog.get_logger()
 
@@ -93,6 +103,8 @@ class Performer:
                 return await self._launch(action)
             case TerminateNode():
                 return await self._terminate(action)
+            case ReadBootLog():
+                return await self._boot_log(action)
             case StartReplica() | StopReplica():
                 return await self._order(action)
 
@@ -131,6 +143,16 @@ class Performer:
             return failure(action, type(error).__name__, str(error))
         return TerminateAnswered(action.node_id, action.instance_id, gone=False)
 
+    async def _boot_log(self, action: ReadBootLog) -> Event:
+        provider = self._pools.get(action.pool)
+        if not isinstance(provider, BootLog):
+            return BootLogRead(action.node_id, ())
+        try:
+            told = await provider.boot_log(action.instance_id)
+        except ProviderError as error:
+            return BootLogRead(action.node_id, (f"(no boot log: {error})",))
+        return BootLogRead(action.node_id, last_lines(told))
+
     async def _order(self, action: StartReplica | StopReplica) -> Event:
         try:
             async with asyncio.timeout(self._agent_timeout):
@@ -155,6 +177,8 @@ def failure(
             return LaunchFailed(action.node_id, error, message, definite, after)
         case TerminateNode():
             return TerminateFailed(action.node_id, action.instance_id, error, message)
+        case ReadBootLog():
+            return BootLogRead(action.node_id, (f"(no boot log: {error}: {message})",))
         case StartReplica() | StopReplica():
             return ReplicaOrderFailed(
                 action.replica_id, action.incarnation, order_of(action), message, definite
@@ -173,8 +197,19 @@ def subject_of(action: Call) -> str:
             return action.node_id
         case TerminateNode():
             return action.node_id or action.instance_id
+        case ReadBootLog():
+            return action.node_id
         case StartReplica() | StopReplica():
             return f"{action.replica_id}/{action.incarnation}"
+
+
+def last_lines(text: str) -> tuple[str, ...]:
+    """The end of a log as the ledger keeps it: printable, so many lines of so many characters."""
+    lines = (
+        "".join(c if c.isprintable() or c == "\t" else " " for c in line).rstrip()[:TAIL_WIDTH]
+        for line in text.splitlines()
+    )
+    return tuple([line for line in lines if line][-TAIL_LINES:])
 
 
 def _no_pool(pool: str) -> str:

@@ -14,6 +14,7 @@ import structlog
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
 from elasticd.provider import (
+    BootLog,
     Instance,
     LaunchRequest,
     NoticeSource,
@@ -85,6 +86,15 @@ class PoolProvider:
             )
         finally:
             self.touched.poke()
+
+    async def boot_log(self, instance_id: str) -> str:
+        """As the provider; empty where it has no such thing."""
+        provider = self._provider
+        if not isinstance(provider, BootLog):
+            return ""
+        return await self._call(
+            "boot_log", self._limits.list_timeout, lambda: provider.boot_log(instance_id)
+        )
 
     async def reclaim(self, instance_id: str, notice: float | None) -> None:
         """A drill. Raises `CannotReclaim` where the provider has none."""
