@@ -7,6 +7,7 @@ nothing is decided here.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from elasticd import bootstrap
 from elasticd.core.decide import Core
@@ -14,7 +15,7 @@ from elasticd.gateway.config import ApiKey, GatewayConfig
 from elasticd.gateway.server import run_gateway
 from elasticd.node.head import HeadConfig
 from elasticd.ops.hangup import Hangups
-from elasticd.runtime.config import ControllerConfig
+from elasticd.runtime.config import ControllerConfig, PoolConfig
 from elasticd.runtime.controller import run_controller
 from elasticd.runtime.file_wishes import FileWishes
 from elasticd.settings.load import Configuration, load
@@ -37,6 +38,11 @@ async def gateway(config: Configuration, hangups: Hangups | None = None) -> None
     missed = hangups is not None and hangups.take()
     first = load(config.path, look_on_host=False) if missed else config
     await run_gateway(gateway_config(first), read_again)
+
+
+def pool_configs(config: Configuration) -> Mapping[str, PoolConfig]:
+    """The provider of each pool, as the controller has it."""
+    return FileWishes(config).pools
 
 
 def controller_config(config: Configuration, serve_again: bool = False) -> ControllerConfig:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import shlex
 
+import elasticd
+
+LEAST_PYTHON = (3, 11)
+
 _SCRIPT = """#!/bin/sh
 # elasticd: starts this machine's node watcher. The token below opens the door once.
 set -eu
@@ -11,8 +15,20 @@ umask 077
 ELASTICD_JOIN_TOKEN={token}
 export ELASTICD_JOIN_TOKEN
 {expected}PYTHON={python}
+VERSION={version}
 if ! command -v "$PYTHON" >/dev/null 2>&1; then
     echo "elasticd: $PYTHON is not on this machine; set the pool's python" >&2
+    exit 1
+fi
+# What the watcher cannot say itself, since it would not run. It tells its versions when it joins.
+if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < ({least}))'; then
+    echo "elasticd: $PYTHON is $("$PYTHON" -V 2>&1), and elasticd needs {least_told} or newer;" \
+        "set the pool's python" >&2
+    exit 1
+fi
+if ! "$PYTHON" -c 'import elasticd.node'; then
+    echo "elasticd: $PYTHON has no elasticd; install elasticd $VERSION for it, or set the pool's" \
+        "python" >&2
     exit 1
 fi
 exec "$PYTHON" -m elasticd.node.watcher --node-id {node_id} --agent {agent_url}
@@ -36,6 +52,9 @@ def render(
         token=shlex.quote(join_token),
         expected=expected,
         python=shlex.quote(python),
+        version=shlex.quote(elasticd.__version__),
+        least=", ".join(map(str, LEAST_PYTHON)),
+        least_told=".".join(map(str, LEAST_PYTHON)),
         node_id=shlex.quote(node_id),
         agent_url=shlex.quote(agent_url),
     )

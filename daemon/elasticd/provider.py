@@ -166,7 +166,11 @@ class Provider(Protocol):
         """What could be rented in this pool, sold-out offerings included."""
 
     async def launch(self, request: LaunchRequest) -> Instance:
-        """Idempotent by `request.node_id`, also across a crash of the caller."""
+        """Idempotent by `request.node_id`, also across a crash of the caller.
+
+        Where the machine of an earlier call has ended meanwhile: that machine as `STOPPING` while
+        it is still known, or `InstanceNotFound`; never a second one.
+        """
 
     async def terminate(self, instance_id: str) -> None:
         """Returns when ending is under way; raises `InstanceNotFound` when it is done."""
@@ -224,7 +228,8 @@ class ProviderPlugin:
     """What the entry-point group `elasticd.providers` holds under a provider's name.
 
     `options` is a pydantic model class of the pool's own keys (unknown keys refused).
-    `private_network`: the gateway and the machines share a network where clear text is fine.
+    `defaults`: `instances_every` and `offerings_every` in seconds; `paid`: false where machines cost
+    nothing.
     `check_access`, given the options, asks the provider who we are, without renting anything, and
     says it in a sentence; it raises `ProviderError`.
     """

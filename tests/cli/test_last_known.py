@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from elasticd.cli.last_known import last_known, past_entries
+from elasticd.core.fleet import Row
 from elasticd.errors import ElasticdError
+from elasticd.runtime.ledger_content import write_row
 from tests.cli.ledgers import AT, write_ledger
 from tests.cli.real_admin import elasticd, environment
 
@@ -127,7 +129,7 @@ def test_what_is_no_ledger_is_said_clearly(config: Path, prepare: object, told: 
 def test_rows_of_another_version_are_said_to_be_that(tmp_path: Path) -> None:
     write_ledger(tmp_path)
     with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
-        db.execute("UPDATE rows SET doc = '{\"phase\": \"melting\"}' WHERE kind = 'node'")
+        write_row(db, Row("node", "node-ab-1-1", {"phase": "melting"}))
     db.close()
     with pytest.raises(ElasticdError, match="another version of elasticd"):
         last_known(tmp_path)

@@ -234,13 +234,14 @@ def test_a_machine_that_no_node_stands_for_is_shown_counted_and_not_fine() -> No
     status = sample_status()
     status["pools"][0]["orphans"] = ["i-77"]
     text = "\n".join(render(status, 200, Paint(False)))
-    told = "! pool here: machine i-77 of ours stands for no node, costs money, and will be ended"
+    told = "! pool here: 1 machine of ours that should not be there (1 of unknown price), will be"
     assert told in text
     assert "2 machines + 1 of no node" in text.splitlines()[0]
     assert not is_fine(status)
     status["pools"][0]["orphans"] = ["i-77", "i-78"]
     text = "\n".join(render(status, 200, Paint(False)))
-    assert "2 machines of ours stand for no node, cost money, and will be ended: i-77" in text
+    assert "2 machines of ours that should not be there" in text
+    assert "i-77, i-78; no node stands for them" in text
     assert "+ 2 of no node" in text
     status["pools"][0]["orphans"] = []
     assert is_fine(status)

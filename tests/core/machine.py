@@ -16,14 +16,19 @@ from elasticd.core.actions import (
 )
 from elasticd.core.decide import Core
 from elasticd.core.events import (
+    AdoptRequested,
+    ClusterObserved,
     ClusterUnreachable,
     Configured,
+    DayTold,
     DownRequested,
     DrainRequested,
     EndpointBroken,
     HoldReleased,
+    InstancesListed,
     LaunchFailed,
     ListFailed,
+    NodeSeen,
     NoticeArrived,
     NoticeTakenBack,
     ReplicaOrderFailed,
@@ -33,12 +38,23 @@ from elasticd.core.events import (
     TerminateFailed,
     UndrainRequested,
 )
-from elasticd.core.specs import FleetSpec, ModelSpec
+from elasticd.core.specs import Budget, FleetSpec, ModelSpec
 from elasticd.provider import Instance, InstanceState
-from tests.core.machine_base import MAX_NODES, USED, Watched, models, spot
+from tests.core.machine_base import FOREIGN, MAX_NODES, USED, Watched, models, spot
 from tests.core.world import LEDGER
 
 PICK = st.integers(min_value=0, max_value=9)
+
+REFUSALS = [
+    "NoCapacity",
+    "QuotaExceeded",
+    "PriceTooHigh",
+    "AuthFailed",
+    "BillingBlocked",
+    "Rejected",
+    "InstanceNotFound",
+]
+UNCLEAR = ["Unavailable", "RateLimited", "AuthFailed"]
 
 
 class AnyOrder(Watched):
@@ -100,10 +116,26 @@ class AnyOrder(Watched):
         todo, self.world.pending = self.world.pending, []
         self.answers += [a for a in map(self.world.carry_out, todo) if a is not None]
 
-    @rule(which=PICK, definite=st.booleans())
-    def an_order_fails(self, which: int, definite: bool) -> None:
+    @rule(which=PICK, definite=st.booleans(), error=st.sampled_from(REFUSALS))
+    def an_order_fails(self, which: int, definite: bool, error: str) -> None:
         if self.world.pending:
-            self._fail(self.world.pending.pop(which % len(self.world.pending)), definite)
+            self._fail(self.world.pending.pop(which % len(self.world.pending)), definite, error)
+
+    @rule(error=st.sampled_from(REFUSALS))
+    def every_launch_is_refused(self, error: str) -> None:
+        todo, self.world.pending = self.world.pending, []
+        for order in todo:
+            if isinstance(order, LaunchNode):
+                self._fail(order, True, error)
+            else:
+                self.world.pending.append(order)
+
+    @rule(what=st.sampled_from(["instances", "offerings"]), error=st.sampled_from(UNCLEAR))
+    def a_provider_is_away(self, what: str, error: str) -> None:
+        USED[f"away_{error}"] += 1
+        for _ in range(4):
+            self.world.now += 1.0
+            self.step(ListFailed("spot", what, error, "no"))
 
     @rule(definite=st.booleans(), count=st.sampled_from([0, 1, 4]))
     def the_wish_changes_and_its_orders_fail(self, definite: bool, count: int) -> None:
@@ -114,12 +146,13 @@ class AnyOrder(Watched):
         for order in todo:
             self._fail(order, definite)
 
-    def _fail(self, order: Action, definite: bool) -> None:
+    def _fail(self, order: Action, definite: bool, refusal: str = "NoCapacity") -> None:
         USED[f"{type(order).__name__} {'refused' if definite else 'unanswered'}"] += 1
         match order:
             case LaunchNode(node_id=node_id):
                 if not (definite and self.world.launched.get(node_id)):
-                    error = "NoCapacity" if definite else "Unavailable"
+                    error = refusal if definite else "Unavailable"
+                    USED[f"launch_{error}"] += 1
                     self.step(LaunchFailed(node_id, error, "no", definite))
             case TerminateNode(node_id=node_id, instance_id=instance_id):
                 self.step(TerminateFailed(node_id, instance_id, "Unavailable", "no"))
@@ -302,8 +335,64 @@ class AnyOrder(Watched):
             wanted = old.models[:1]
         elif what in ("close", "open"):
             pools = (spot(0 if what == "close" else MAX_NODES),)
-        self.world.spec = FleetSpec("c", wanted, pools)
+        self.world.spec = FleetSpec("c", wanted, pools, old.budget)
         self.step(Configured(self.world.spec, retry_failed=what == "retry"))
+
+    @rule(which=PICK)
+    def a_machine_is_delivered_twice(self, which: int) -> None:
+        machines = sorted(self.world.instances.items())
+        if machines:
+            USED["delivered_twice"] += 1
+            key, first = machines[which % len(machines)]
+            twin = f"{key}-twin-{self.world.twins}"
+            self.world.twins += 1
+            self.world.instances[twin] = replace(first, instance_id=twin)
+            self.step(*self.world.listings())
+
+    @rule(adopt=st.booleans())
+    def machines_of_another_ledger_turn_up(self, adopt: bool) -> None:
+        if adopt and any(i.ledger_id == FOREIGN for i in self.world.instances.values()):
+            USED["adopted"] += 1
+            self.adopted = True
+            self.step(AdoptRequested(FOREIGN, "test"))
+        elif "i-foreign" not in self.world.instances and not self.adopted:
+            USED["foreign"] += 1
+            self.world.instances["i-foreign"] = Instance(
+                "i-foreign", "n-foreign", FOREIGN, InstanceState.RUNNING, self.world.offerings[0]
+            )
+            self.step(*self.world.listings())
+
+    @rule()
+    def lists_lack_marks_for_a_while(self) -> None:
+        if self.world.instances:
+            USED["unmarked"] += 1
+        bare = tuple(
+            replace(i, ledger_id=None, node_id=None) for i in self.world.instances.values()
+        )
+        self.step(InstancesListed("spot", bare))
+
+    @rule(cap=st.sampled_from([None, 400_000, 600_000, 1_200_000, 2_000_000]))
+    def the_budget_changes(self, cap: int | None) -> None:
+        USED["budget"] += 1
+        self.world.spec = replace(self.world.spec, budget=Budget(max_per_hour=cap))
+        self.step(Configured(self.world.spec))
+
+    @rule(which=PICK)
+    def a_machine_has_other_versions(self, which: int) -> None:
+        booting = [i for i, phase in self.world.phases().items() if phase == "booting"]
+        if not booting:
+            self.every_order_is_carried_out_and_no_answer_comes_yet()
+            self.step(*self.answers, *self.world.listings())
+            booting = [i for i, phase in self.world.phases().items() if phase == "booting"]
+        if booting:
+            USED["mismatch"] += 1
+            seen = NodeSeen(booting[which % len(booting)], None, mismatch="Ray 2.59, head 2.60")
+            self.step(ClusterObserved((seen,), (), False))
+
+    @rule()
+    def the_day_turns(self) -> None:
+        USED["day"] += 1
+        self.step(DayTold(self.world.now, self.world.now + 86_400.0))
 
     @rule()
     def a_machine_is_delivered_late_for_nobody(self) -> None:

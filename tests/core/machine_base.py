@@ -20,6 +20,7 @@ from elasticd.core.actions import (
     StartReplica,
     TerminateNode,
 )
+from elasticd.core.budget import committed
 from elasticd.core.codec import from_json, to_json
 from elasticd.core.decide import Core
 from elasticd.core.events import (
@@ -29,12 +30,14 @@ from elasticd.core.events import (
     HoldReleased,
     ServeRequested,
 )
+from elasticd.core.fleet import Node
 from elasticd.core.lifecycle import COUNTED, NODE_PAID, ReplicaPhase
 from elasticd.core.specs import FleetSpec, ModelSpec, NodePool
 from elasticd.provider import InstanceState
 from tests.core.world import LEDGER, World, model, offering, pool
 
 MAX_NODES = 3
+FOREIGN = "a-foreign-ledger"
 
 
 START_ATTEMPTS = 3
@@ -102,6 +105,8 @@ class Watched(RuleBasedStateMachine):
         self.twin = Core(LEDGER, 1)
         self.answers: list[Event] = []
         self.launches: dict[str, LaunchNode] = {}
+        self.adopted = False
+        self.asked_before: set[str] = set()
 
     def step(self, *events: Event) -> None:
         events = tuple(self._through_json(e) for e in events)
@@ -110,6 +115,7 @@ class Watched(RuleBasedStateMachine):
         again = self.world.core.step(self.world.now, ())
         self.twin.step(self.world.now, ())
         assert (again.actions, again.reasons) == ((), ()), f"the same moment again, after {plan}"
+        self.asked_before = set(self.launches)
         for action in plan.actions:
             self._through_json(action)
             self._check_action(action)
@@ -135,7 +141,8 @@ class Watched(RuleBasedStateMachine):
                 assert replica.node_id == action.node_id
             case TerminateNode():
                 instance = self.world.instances.get(action.instance_id)
-                assert instance is None or instance.ledger_id == LEDGER
+                ours = {LEDGER, FOREIGN} if self.adopted else {LEDGER}
+                assert instance is None or instance.ledger_id in ours
             case _:
                 pass
 
@@ -152,7 +159,20 @@ class Watched(RuleBasedStateMachine):
 
     @invariant()
     def never_more_nodes_than_allowed(self) -> None:
-        assert len(self.world.core._state.fleet.nodes(NODE_PAID)) <= MAX_NODES
+        paid = self.world.core._state.fleet.nodes(NODE_PAID)
+        bought = [n for n in paid if n.id != "n-foreign"]  # adopted: people wanted it so
+        assert len(bought) <= MAX_NODES
+
+    @invariant()
+    def nothing_is_bought_above_the_cap(self) -> None:
+        state = self.world.core._state
+        rent, cap = committed(state), state.budget.max_per_hour
+        if cap is None or rent is None or rent <= cap:
+            return
+        # Only a cap that was lowered, or a machine nobody asked for, can lead here: not a purchase.
+        bought = self.world.log[-1].actions
+        asked = {a.node_id for a in bought if isinstance(a, LaunchNode)} - self.asked_before
+        assert not asked, f"bought at {rent} above {cap}"
 
     @invariant()
     def never_two_machines_for_one_node(self) -> None:
@@ -204,14 +224,20 @@ class Watched(RuleBasedStateMachine):
         assert _differences(copy.nodes(), fleet.nodes()) == []
         assert _differences(copy.replicas(), fleet.replicas()) == []
 
+    def _story(self) -> str:
+        return _story_of(self.world.core.status(self.world.now))
+
     def teardown(self) -> None:
         """Once faults stop, the wanted state comes by itself; then everything can be given back."""
         world = self.world
         for key, instance in list(world.instances.items()):
             if instance.state is InstanceState.STOPPING:
-                del world.instances[key]
+                world.instances.pop(key, None)
                 world.kill_node(instance.node_id or "")
         world.pending.clear()
+        if not self.adopted:
+            ours = {k: i for k, i in world.instances.items() if i.ledger_id != FOREIGN}
+            world.instances = ours
         world.gpuless.clear()
         world.held.clear()
         for rid, seen in list(world.replicas.items()):
@@ -227,7 +253,7 @@ class Watched(RuleBasedStateMachine):
             world.settle(*quiet, seconds=9.0)
         for _ in range(60):
             world.settle(*quiet, seconds=2.0)
-        assert len(world.open_endpoints()) == 1
+        assert len(world.open_endpoints()) == 1, self._story()
         assert world.open_endpoints("z") == []
         assert len(world.instances) == 1
         world.step(DownRequested("test"))
@@ -236,8 +262,23 @@ class Watched(RuleBasedStateMachine):
         assert world.instances == {}
 
 
+def _story_of(told: dict[str, Any]) -> str:
+    """What a person would look at first."""
+    return json.dumps(
+        {key: told[key] for key in ("models", "pools", "nodes", "replicas")}, indent=1
+    )
+
+
 def _differences(ours: Sequence[Any], theirs: Sequence[Any]) -> list[Any]:
     known = {thing.id: thing for thing in ours}
-    theirs = [replace(thing, asked_at=None) for thing in theirs]  # a restart asks again
+    theirs = [_restarted(thing) for thing in theirs]
     missing = set(known) - {thing.id for thing in theirs}
     return [(known.get(t.id), t) for t in theirs if known.get(t.id) != t] + sorted(missing)
+
+
+def _restarted(thing: Any) -> Any:
+    """A restart asks again, and what was under way had no answer."""
+    if isinstance(thing, Node):
+        attempts = thing.attempts + thing.launching
+        return replace(thing, asked_at=None, launching=False, attempts=attempts)
+    return replace(thing, asked_at=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from elasticd.core.actions import LaunchNode, StartReplica, StopReplica, TerminateNode
@@ -620,13 +621,26 @@ def test_a_machine_that_stays_out_of_the_lists_is_gone_although_ray_believes_in_
     world = serving()
     (gone,) = list(world.instances.values())
     world.instances.clear()
-    for _ in range(15):
+    silent = tuple(replace(r, phase="unknown") for r in world.replicas.values())
+    for _ in range(25):
         world.now += 1.0
-        seen = ClusterObserved(
-            (NodeSeen(gone.node_id or "", True, 1),), tuple(world.replicas.values()), True
-        )
+        seen = ClusterObserved((NodeSeen(gone.node_id or "", True, 1),), silent, True)
         world.step(*world.listings(), seen)
     assert gone.node_id not in world.phases()
+
+
+def test_what_serves_is_never_given_up_on_the_word_of_a_list_alone() -> None:
+    world = serving()
+    (hidden,) = list(world.instances.values())
+    world.instances.clear()
+    for _ in range(600):
+        world.now += 1.0
+        seen = ClusterObserved(
+            (NodeSeen(hidden.node_id or "", True, 1),), tuple(world.replicas.values()), True
+        )
+        world.step(*world.listings(), seen)
+    assert len(world.open_endpoints()) == 1
+    assert len(world.actions(LaunchNode)) == 1, "and nothing is bought in its place"
 
 
 def test_near_the_end_of_a_drain_requests_wait_for_another_replica() -> None:

@@ -95,6 +95,7 @@ class World:
         self.replicas: dict[str, ReplicaSeen] = {}
         self.gpuless: set[str] = set()
         self.held: dict[str, tuple[str, ...]] = {}
+        self.twins = 0
 
     def step(self, *events: Event) -> Plan:
         """One step of the core; its orders wait in `pending`, its table is taken at once."""
@@ -165,7 +166,7 @@ class World:
             if earlier in self.instances:
                 return LaunchAnswered(action.node_id, self.instances[earlier])
         if self.launched[action.node_id]:
-            return LaunchFailed(action.node_id, "Rejected", "its machine has ended", True)
+            return LaunchFailed(action.node_id, "InstanceNotFound", "it has ended", True)
         instance = Instance(
             f"i-{len(self.launched)}",
             action.node_id,

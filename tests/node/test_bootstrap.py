@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from elasticd import bootstrap
+from elasticd import __version__, bootstrap
 
 PYTHON = """#!/bin/sh
+case "$1" in
+-V) echo "Python 3.9.2"; exit 0 ;;
+-c) case "$2" in *version_info*) exit ${OLD:-0} ;; *) exit ${BARE:-0} ;; esac ;;
+esac
 printf '%s\\n' "$@" > "$OUT.argv"
 printf '%s' "$ELASTICD_JOIN_TOKEN" > "$OUT.token"
 printf '%s' "${ELASTICD_EXPECTED_GPUS-none}" > "$OUT.gpus"
 """
 
 
-def _run(script: str, out: Path) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": os.environ["PATH"], "OUT": str(out)}
+def _run(script: str, out: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "OUT": str(out), **more}
     return subprocess.run(["sh"], input=script, env=env, capture_output=True, text=True, timeout=20)
 
 
@@ -42,6 +47,31 @@ def test_a_machine_without_that_python_says_so(tmp_path: Path) -> None:
     done = _run(bootstrap.render("n-1", "http://a", "t", "/no/python"), tmp_path / "out")
     assert done.returncode == 1
     assert "/no/python is not on this machine" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("OLD", "is Python 3.9.2, and elasticd needs 3.11 or newer; set the pool's python"),
+        ("BARE", f"has no elasticd; install elasticd {__version__} for it, or set the pool's"),
+    ],
+)
+def test_a_python_that_cannot_run_the_watcher_is_one_clear_message(
+    tmp_path: Path, fault: str, told: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    script = bootstrap.render("n-1", "http://a", "t", str(python))
+    done = _run(script, tmp_path / "out", **{fault: "1"})
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert not (tmp_path / "out.argv").exists()
+
+
+def test_the_python_of_elasticd_itself_is_good_enough(tmp_path: Path) -> None:
+    done = _run(bootstrap.render("n-1", "http://a", "", sys.executable), tmp_path / "out")
+    assert done.stderr == "elasticd node: ELASTICD_JOIN_TOKEN is not set; the boot script sets it\n"
 
 
 def test_the_join_token_is_the_only_secret_and_never_an_argument(tmp_path: Path) -> None:

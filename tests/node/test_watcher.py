@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from elasticd.node import leftovers
+from elasticd.node import leftovers, versions
 from tests.node.programs import Program, program
 from tests.node.stub_smi import StubSmi
-from tests.node.waiting import alive, eventually
+from tests.node.waiting import alive, eventually, read_pid
 
 ANSWER = {
     "ray_address": "127.0.0.1:6379",
@@ -34,6 +34,7 @@ class FakeAgent:
 
     def __init__(self) -> None:
         self.join_status = [200]
+        self.refused = ""
         self.joins: list[dict[str, Any]] = []
         self.reports: list[dict[str, Any]] = []
         agent = self
@@ -57,7 +58,8 @@ class FakeAgent:
         if path == "/v1/nodes/join":
             self.joins.append(body)
             status = self.join_status.pop(0) if len(self.join_status) > 1 else self.join_status[0]
-            return status, ANSWER if status == 200 else {"error": f"status {status}"}
+            answer = {**ANSWER, "refused": self.refused} if self.refused else ANSWER
+            return status, answer if status == 200 else {"error": f"status {status}"}
         assert path == "/v1/nodes/n-1/report"
         if shown != "Bearer report-secret":
             return 401, {"error": "wrong token"}
@@ -152,14 +154,74 @@ def test_ray_that_never_starts_is_reported_with_its_last_line(
     assert "timed out during startup" in agent.reports[-1]["log_tail"]
 
 
-def test_when_ray_dies_it_reports_and_ends_with_an_error(tmp_path: Path, agent: FakeAgent) -> None:
+def test_when_ray_dies_it_sweeps_what_is_left_and_joins_again(
+    tmp_path: Path, agent: FakeAgent
+) -> None:
     with _watcher(tmp_path, agent) as watcher:
         eventually(lambda: "up" in agent.phases())
-        child = watcher.rays_child
-        os.kill(watcher.ray, signal.SIGKILL)
-        assert watcher.process.wait(20) == 1
+        first, child = watcher.ray, watcher.rays_child
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: len(watcher.calls()) == 2)
         assert not alive(child)
-    assert agent.phases()[-1].startswith("failed: Ray ended by itself")
+        eventually(lambda: agent.phases()[-1] == "up" and watcher.ray != first)
+    assert "joining again: Ray ended by itself (exit -9)" in agent.phases()
+    assert len({(join["token"], join["nonce"]) for join in agent.joins}) == 1
+    assert any("joining again" in line for line in agent.reports[-1]["log_tail"])
+
+
+def test_ray_that_never_lasts_is_given_up_and_reported(tmp_path: Path, agent: FakeAgent) -> None:
+    (tmp_path / "manner").write_text("dies")
+    with _watcher(tmp_path, agent) as watcher:
+        assert watcher.process.wait(60) == 1
+        assert len(watcher.calls()) == 4
+    assert agent.phases()[-1] == "failed: Ray ended by itself (exit 3), 4 times in a row"
+
+
+def test_it_joins_again_when_only_rays_node_process_is_gone(
+    tmp_path: Path, agent: FakeAgent
+) -> None:
+    (tmp_path / "manner").write_text("has a raylet")
+    with _watcher(tmp_path, agent) as watcher:
+        eventually(lambda: "up" in agent.phases())
+        first, raylet = watcher.ray, read_pid(tmp_path / "raylet")
+        os.kill(raylet, signal.SIGTERM)
+        eventually(lambda: len(watcher.calls()) == 2)
+        assert not alive(first)
+    assert "joining again: Ray's node process was ended by somebody else" in agent.phases()
+
+
+def test_a_machine_that_must_not_join_says_why_and_never_starts_ray(
+    tmp_path: Path, agent: FakeAgent
+) -> None:
+    agent.refused = "the machine has Ray 2.59.0, the head has Ray 2.60.0; change it"
+    with _watcher(tmp_path, agent) as watcher:
+        assert watcher.process.wait(20) == 1
+        assert watcher.calls() == []
+    assert agent.phases()[-1] == f"failed: {agent.refused}"
+    assert f"elasticd node: not joined: {agent.refused}" in watcher.said()
+    assert any("2.59.0" in line for line in agent.reports[-1]["log_tail"])
+
+
+def test_it_tells_its_versions_when_it_joins_and_with_every_report(
+    tmp_path: Path, agent: FakeAgent
+) -> None:
+    with _watcher(tmp_path, agent) as watcher:
+        eventually(lambda: "up" in agent.phases())
+    told = agent.joins[0]["versions"]
+    assert told == agent.reports[-1]["versions"] == versions.installed()
+    assert f"Python {told['python']}, elasticd {told['elasticd']}" in watcher.said()
+
+
+def test_what_it_says_before_ray_is_there_is_in_the_reports(
+    tmp_path: Path, agent: FakeAgent
+) -> None:
+    agent.join_status = [503, 200]
+    declared = {"ELASTICD_DECLARED_GPUS": "2", "ELASTICD_DECLARED_GPUS_LATE": "inf"}
+    with _watcher(tmp_path, agent, **declared):
+        eventually(lambda: "waiting for GPUs: 0 of 2" in agent.phases())
+    tail = "\n".join(agent.reports[-1]["log_tail"])
+    assert "machine n-1: Python" in tail
+    assert "agent away, asking on" in tail
 
 
 def test_sigterm_ends_everything_of_the_machine(tmp_path: Path, agent: FakeAgent) -> None:

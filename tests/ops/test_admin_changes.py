@@ -9,7 +9,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from elasticd.core.events import DrainRequested, HoldReleased, ScaleHeld, UndrainRequested
+from elasticd.core.events import (
+    AdoptRequested,
+    DrainRequested,
+    HoldReleased,
+    ScaleHeld,
+    UndrainRequested,
+)
 from elasticd.ops.admin import full_app
 from elasticd.ops.admin_site import serve_unix
 from tests.cli.real_admin import Controller
@@ -153,3 +159,47 @@ async def test_a_reload_answers_with_its_outcome(controller: Controller, ask: An
     controller.outcome = {"problem": "models[0].name: twice"}
     assert await ask("/api/v1/reload", by="ann") == (200, {"problem": "models[0].name: twice"})
     assert controller.reloads_asked_by == ["ann"]
+
+
+def _with_foreign(controller: Controller) -> None:
+    machine = {"instance_id": "i-1", "ledger_id": "left9"}
+    pool = {"name": "spot", "foreign_machines": [machine], "adopted": ["old5"]}
+    controller.told["pools"] = [pool, {"name": "other"}]
+
+
+async def test_an_adoption_is_told_to_the_loop_with_who_asked(
+    controller: Controller, ask: Any
+) -> None:
+    _with_foreign(controller)
+    status, body = await ask("/api/v1/adopt", ledger_id="left9", by="ann")
+    assert (status, body["machines"]) == (202, ["i-1"])
+    assert controller.emitted == [AdoptRequested("left9", "ann")]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "told"),
+    [
+        ({}, 400, "ledger_id: the id of the ledger"),
+        ({"ledger_id": 5}, 400, "ledger_id: the id of the ledger"),
+        ({"ledger_id": "leff9"}, 404, "did you mean `left9`?"),
+        ({"ledger_id": "zzz"}, 404, "ledgers with machines here: left9"),
+        ({"ledger_id": "old5"}, 409, "has been adopted already"),
+    ],
+)
+async def test_an_adoption_of_what_is_not_there_is_refused(
+    controller: Controller, ask: Any, body: dict[str, Any], status: int, told: str
+) -> None:
+    _with_foreign(controller)
+    answer, said = await ask("/api/v1/adopt", **body)
+    assert answer == status
+    assert told in said["error"]
+    assert controller.emitted == []
+
+
+async def test_nothing_is_adopted_while_everything_is_given_back(
+    controller: Controller, ask: Any
+) -> None:
+    _with_foreign(controller)
+    controller.told["down"] = {"left": 1}
+    assert (await ask("/api/v1/adopt", ledger_id="left9"))[0] == 409
+    assert controller.emitted == []

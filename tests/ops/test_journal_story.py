@@ -42,6 +42,9 @@ def told(*events: Any, reasons: list[dict[str, str]] | None = None) -> Any:
         (ev.NoticeTakenBack("x", "spot", "i-7"), "pool:spot", "withdrawn"),
         (ev.DownRequested("ann"), "fleet", "asked by ann"),
         (ev.ServeRequested("started by hand"), "fleet", "started by hand"),
+        (ev.AdoptRequested("left9", "ann"), "fleet", "machines of ledger left9 adopted by ann"),
+        (ev.BootLogRead("node-1", ("a", "no route")), "node:node-1", "last it printed: no route"),
+        (ev.BootLogRead("node-1", ()), "node:node-1", "nothing is known of what it printed"),
         (ev.DrainRequested("node-1", 120.0, "ann"), "node:node-1", "within 120 s asked by ann"),
         (ev.UndrainRequested("node-1", "ann"), "node:node-1", "taken back by ann"),
         (ev.ScaleHeld("qwen", 3, None, "ann"), "model:qwen", "at 3 replicas until released by ann"),
@@ -65,6 +68,7 @@ def test_every_kind_of_fact_is_told_or_left_out_on_purpose() -> None:
         "DemandSampled",
         "LoadSampled",
         "ReplicaOrderTaken",
+        "DayTold",
     }
     kinds = {kind.__name__ for kind in typing.get_args(ev.Event)}
     assert kinds - repeating == set(journal_story._WORDS)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import aiohttp
 
 from elasticd.agent_api.client import AgentClient
-from elasticd.agent_api.messages import ClusterState
+from elasticd.agent_api.messages import ClusterState, NodeReport
 from elasticd.cluster_secret import ClusterSecret
 from elasticd.ray_side.agent import AgentConfig, serve_cluster
 from tests.ray_side.fake_cluster import FakeCluster
@@ -34,6 +37,39 @@ class RunningAgent:
             while not state.complete:
                 state = await self.client.state(state.incarnation, state.version, 5.0)
         return state
+
+    async def join(self, node_id: str, **more: Any) -> tuple[int, Any]:
+        """A machine's first word, with its right token."""
+        body = {"node_id": node_id, "token": self.secret.join_token(node_id), "nonce": node_id}
+        return await self._post("/v1/nodes/join", {**body, **more}, "")
+
+    async def report(self, node_id: str, boot: str, **more: Any) -> None:
+        """What its watcher says every few seconds."""
+        token = self.secret.report_token(node_id)
+        body = {"boot": boot, **more}
+        status, answer = await self._post(f"/v1/nodes/{node_id}/report", body, token)
+        assert status == 200, answer
+
+    async def node(self, node_id: str) -> NodeReport:
+        """What the agent now says of it."""
+        state = await self.client.state()
+        return next(n for n in state.nodes if n.node_id == node_id)
+
+    async def until(self, found: Callable[[ClusterState], bool]) -> ClusterState:
+        """The first state for which `found`."""
+        state = await self.client.state()
+        async with asyncio.timeout(20):
+            while not found(state):
+                state = await self.client.state(state.incarnation, state.version, 0.2)
+        return state
+
+    async def _post(self, path: str, body: Any, token: str) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self.url + path, headers=headers, json=body) as answer,
+        ):
+            return answer.status, await answer.json()
 
 
 @asynccontextmanager

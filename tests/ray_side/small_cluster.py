@@ -45,13 +45,35 @@ class SmallCluster:
         self.ray_port, self.agent_port = free_port(), free_port()
         self.agent_url = f"http://127.0.0.1:{self.agent_port}"
         self.client = AgentClient(self.agent_url, self.secret.agent_token)
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def processes(self) -> list[subprocess.Popen[bytes]]:
+        """All that were started and not killed, in this order."""
+        return list(self.running.values())
 
     def start_head_and_agent(self) -> None:
+        self.start_head()
+        self.start_agent()
+
+    def start_head(self) -> None:
         arguments = ("--state-dir", str(self.state_dir), "--port", str(self.ray_port))
         self._run("head", "-m", "elasticd.node.head", *arguments)
+
+    def start_agent(self) -> None:
         address = f"127.0.0.1:{self.ray_port}"
         self._run("agent", "-c", _AGENT, str(self.state_dir), address, str(self.agent_port))
+
+    def keep_agent(self) -> None:
+        """Does what its supervisor does: an agent that has ended is started again."""
+        if self.running["agent"].poll() is not None:
+            self.start_agent()
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to one of them: `head`, `agent`, or a node's watcher by the node's id."""
+        process = self.running.pop(name)
+        process.kill()
+        process.wait()
 
     def start_node(self, node_id: str, gpus: int, **env: str) -> None:
         """A node with so many declared GPUs and, on top of ours, this environment."""
@@ -66,14 +88,12 @@ class SmallCluster:
     def _run(self, name: str, *arguments: str, **env: str) -> None:
         clean = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes.append(
-                subprocess.Popen(
-                    [sys.executable, *arguments],
-                    env=clean | env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
+            self.running[name] = subprocess.Popen(
+                [sys.executable, *arguments],
+                env=clean | env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
 
     def order(self, replica_id: str, node_id: str, gpus: int, **more: Any) -> ReplicaOrder:
@@ -83,13 +103,15 @@ class SmallCluster:
         return order(replica_id, **{**given, **more})
 
     async def until(
-        self, found: Callable[[ClusterState], bool], within: float = 90.0
+        self, found: Callable[[ClusterState], bool], within: float = 90.0, keep_agent: bool = False
     ) -> ClusterState:
         """The first state for which `found`; fails the test with the last one and all logs."""
         state: ClusterState | None = None
         try:
             async with asyncio.timeout(within):
                 while True:
+                    if keep_agent:
+                        self.keep_agent()
                     try:
                         known = (state.incarnation, state.version) if state else ("", -1)
                         state = await self.client.state(*known, wait=1.0)
@@ -115,10 +137,11 @@ class SmallCluster:
     async def stop(self) -> list[int]:
         """Ends nodes, agent and head in this order; their exit codes."""
         codes = []
-        for process in reversed(self.processes):
+        last = ("agent", "head")
+        for name in sorted(self.running, key=lambda n: last.index(n) if n in last else -1):
+            process = self.running.pop(name)
             process.terminate()
             codes.append(await asyncio.to_thread(process.wait, 60))
-        self.processes.clear()
         return codes
 
 

@@ -1,7 +1,9 @@
-"""An engine of the standard library alone: health, counters, one completion; obeys its key."""
+"""An engine of the standard library alone: health, counters, an endless stream; obeys its key."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -26,6 +28,8 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(200, COUNTERS.format(running=running).encode())
         elif self.headers.get("Authorization") != f"Bearer {os.environ['ELASTICD_ENGINE_KEY']}":
             self._answer(401, b"")
+        elif self.path == "/stream":
+            self._stream()
         else:
             seen = {"gpus": os.environ.get("CUDA_VISIBLE_DEVICES"), "pid": os.getpid()}
             self._answer(200, json.dumps(seen).encode())
@@ -35,6 +39,15 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _stream(self) -> None:
+        """Numbers, one a line, until the client goes."""
+        self.send_response(200)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            for number in itertools.count():
+                self.wfile.write(f"{number}\n".encode())
+                time.sleep(0.05)
 
     def log_message(self, *_: object) -> None:
         """Silent: the tail belongs to what matters."""

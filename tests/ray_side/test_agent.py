@@ -221,7 +221,7 @@ async def test_a_watchers_report_is_shown_and_does_not_mean_alive(agent: Running
     token = agent.secret.report_token("n-9")
     assert (await _ask(agent, "POST", "/v1/nodes/n-9/report", token, json=body))[0] == 200
     node = next(n for n in (await agent.client.state()).nodes if n.node_id == "n-9")
-    assert (node.boot, node.alive, node.log_tail) == ("starting ray", None, ("a line",))
+    assert (node.boot, node.alive, node.log_tail) == ("starting ray", False, ("a line",))
     assert node.watcher_age is not None
 
 

@@ -119,6 +119,12 @@ def test_the_agents_words_become_the_cores() -> None:
     )
 
 
+def test_why_a_machine_was_not_let_in_reaches_the_core() -> None:
+    refused = NodeReport("node-1", False, boot="failed: versions", mismatch="Ray differs")
+    [node] = observed(state(1, nodes=(refused,))).nodes
+    assert node == NodeSeen("node-1", False, 0, "failed: versions", mismatch="Ray differs")
+
+
 def test_of_a_replica_that_serves_nothing_is_told_that_changes_with_every_report() -> None:
     def told(**more: Any) -> ClusterObserved:
         return observed(state(1, replicas=(report("ready", **more),)))

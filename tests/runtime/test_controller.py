@@ -15,11 +15,10 @@ from elasticd.core.decide import Core
 from elasticd.core.events import Event
 from elasticd.errors import UsageError
 from elasticd.runtime.controller import run_controller
-from elasticd.runtime.eternal import PartEnded
 from elasticd.runtime.ledger import read_journal_file
 from elasticd.runtime.loop import ControlLoopFailed
 from elasticd.runtime.state_lock import StateDirInUse
-from tests.runtime.fakes import NOTHING, ScriptedCore
+from tests.runtime.fakes import ScriptedCore
 from tests.runtime.world import World, agent_of, config, living, wishes
 
 
@@ -198,11 +197,13 @@ async def test_a_damaged_key_of_the_cluster_is_a_refusal(
         await run_controller(config(world, tmp_path, agent_url), Core)
 
 
-async def test_a_watch_that_ends_is_a_fault(world: World, agent_url: str, tmp_path: Path) -> None:
+async def test_a_watch_that_ends_is_told_and_harms_nothing_else(
+    world: World, agent_url: str, tmp_path: Path
+) -> None:
     world.notices = lambda: None  # type: ignore[attr-defined]
-    core = ScriptedCore(lambda now, events: NOTHING)
-    with pytest.raises(PartEnded, match="notices of lab: ended"):
-        await run_controller(config(world, tmp_path, agent_url), lambda *_: core)
+    async with living(config(world, tmp_path, agent_url), Core) as operator:
+        await operator.until(serves)
+        assert (await operator.ask("GET", "/healthz"))[0] == 200
 
 
 async def test_an_agent_that_is_away_keeps_it_alive_but_not_ready(
@@ -229,12 +230,13 @@ async def test_it_does_not_start_over_machines_that_a_renamed_cluster_would_hide
     assert len(world.launched) == 1
 
 
-async def test_it_does_not_start_over_machines_of_a_pool_that_was_taken_out(
+async def test_machines_of_a_pool_that_was_taken_out_are_kept_and_told_of(
     world: World, agent_url: str, tmp_path: Path
 ) -> None:
     here = config(world, tmp_path, agent_url)
     async with living(here, Core) as operator:
-        await operator.until(serves)
+        status = await operator.until(serves)
+        [node] = [n["id"] for n in status["nodes"]]
     plain = wishes(world)
     [pool] = plain.spec.pools
     other = replace(pool, name="another")
@@ -246,8 +248,16 @@ async def test_it_does_not_start_over_machines_of_a_pool_that_was_taken_out(
             pools={"another": plain.pools[pool.name]},
         ),
     )
-    with pytest.raises(UsageError, match=f"pool {pool.name!r} are not given back"):
-        await run_controller(changed, Core)
+    async with living(changed, Core) as operator:
+        status = await operator.until(lambda s: s["unmanaged"])
+        assert status["unmanaged"] == [{"node_id": node, "pool": pool.name}]
+        assert [n["id"] for n in status["nodes"] if n["phase"] != "gone"] == [node]
+    assert f"{node}" in world.machines
+    async with living(here, Core) as operator:  # the pool is back, and with it its machine
+        status = await operator.until(serves)
+        assert status["unmanaged"] == []
+        assert [n["id"] for n in status["nodes"]] == [node]
+    assert len(world.launched) == 1
 
 
 async def test_a_crash_after_a_down_stays_down_and_a_start_by_hand_serves_again(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from elasticd.core.actions import Plan, PublishTable, Reason
+from elasticd.core.actions import LaunchNode, Plan, PublishTable, Reason
 from elasticd.core.events import DemandSampled, DownRequested, Event, LaunchAnswered, LaunchFailed
 from elasticd.core.fleet import Row
 from elasticd.runtime.inbox import Inbox
@@ -19,6 +19,7 @@ from tests.runtime.fakes import (
     INSTANCE,
     LAUNCH,
     NOTHING,
+    OFFERING,
     START,
     STOP,
     TERMINATE,
@@ -143,6 +144,57 @@ async def test_one_line_tells_what_a_round_did_and_why() -> None:
         "PublishTable 1/1",
         "StopReplica replica-1/1",
     ]
+
+
+@virtual
+async def test_what_is_asked_again_and_again_is_one_line_a_minute() -> None:
+    def decide(now: float, events: Sequence[Event]) -> Plan:
+        node = LaunchNode(f"node-{len(house.core.steps)}", "lab", (OFFERING,))
+        return Plan((node,), (), now + 5.0)
+
+    house = House(decide)
+    with capture_logs() as logs:
+        await house.live(600.0)
+        await house.loop.flush()
+    assert 10 <= len(logs) <= 12
+    assert sum(line.get("folded", 1) for line in logs) == len(house.core.steps)
+    assert len(house.diary.said("start")) == len(house.core.steps) - 1  # the last acts on nothing
+
+
+@virtual
+async def test_a_stop_during_a_commit_begins_nothing_of_what_was_decided() -> None:
+    house = House(on_go(ACTING))
+    row = Row("node", "node-1", {"phase": "requested"})
+    house.core.rows = [row]
+    await house.live(0.002)  # the commit takes 5 ms
+    assert house.diary.said("start") == []
+    [(rows, _)] = house.diary.said("commit")
+    assert rows == (row,)
+
+
+@virtual
+async def test_a_fault_while_the_last_words_are_written_is_told_as_one() -> None:
+    def decide(now: float, events: Sequence[Event]) -> Plan:
+        if GO in events:
+            raise ZeroDivisionError("a bug")
+        return NOTHING
+
+    house = House(decide)
+    await house.live(1.0)
+    house.inbox.put(GO)
+    with capture_logs(), pytest.raises(ControlLoopFailed, match="a bug"):
+        await house.loop.flush()
+    assert "a bug" in house.loop.health.fault
+
+
+@virtual
+async def test_it_tells_how_long_its_rounds_take() -> None:
+    house = House(on_go(ACTING))
+    assert house.loop.health.summary()["round_longest"] is None
+    await house.live(2.0, (1.0, GO))
+    told = house.loop.health.summary()
+    assert told["round_longest"] == pytest.approx(0.005)
+    assert told["round_median"] <= 0.005
 
 
 @virtual

@@ -43,6 +43,10 @@ def watch(provider: FakeProvider, heard: Heard, name: str = "lab") -> PoolWatch:
     return PoolWatch(pool, WatchPeriods(instances=10.0, offerings=60.0), clock, heard)
 
 
+def watching(pool: PoolWatch, *what: str) -> list[Any]:
+    return [pool.parts()[each]() for each in what]
+
+
 @asynccontextmanager
 async def running(*parts: Any) -> AsyncIterator[None]:
     tasks = [asyncio.ensure_future(part) for part in parts]
@@ -58,7 +62,7 @@ async def running(*parts: Any) -> AsyncIterator[None]:
 async def test_lists_come_at_once_and_then_every_period() -> None:
     heard = Heard()
     pool = watch(FakeProvider(), heard)
-    async with running(pool.watch_instances(), pool.watch_offerings()):
+    async with running(*watching(pool, "instances", "offerings")):
         await asyncio.sleep(65.0)
     assert [t for t, e in heard if isinstance(e, InstancesListed)] == [0, 10, 20, 30, 40, 50, 60]
     assert [t for t, e in heard if isinstance(e, OfferingsListed)] == [0, 60]
@@ -73,7 +77,7 @@ async def test_a_list_tells_how_long_it_took() -> None:
         return ()
 
     heard = Heard()
-    async with running(watch(FakeProvider(instances=slowly), heard).watch_instances()):
+    async with running(*watching(watch(FakeProvider(instances=slowly), heard), "instances")):
         await asyncio.sleep(5.0)
     assert heard.of(InstancesListed) == [InstancesListed("lab", (), pytest.approx(4.0))]
 
@@ -83,7 +87,7 @@ async def test_a_failed_list_is_told_as_failed_and_asked_again() -> None:
     heard = Heard()
     broken = FakeProvider(instances=[AuthFailed("expired"), (INSTANCE,)], offerings=OSError("dns"))
     pool = watch(broken, heard)
-    async with running(pool.watch_instances(), pool.watch_offerings()):
+    async with running(*watching(pool, "instances", "offerings")):
         await asyncio.sleep(15.0)
     failed = heard.of(ListFailed)
     assert failed[0] == ListFailed("lab", "instances", "AuthFailed", "expired")
@@ -96,8 +100,8 @@ async def test_a_failed_list_is_told_as_failed_and_asked_again() -> None:
 async def test_a_list_that_cannot_be_recorded_is_a_failed_list() -> None:
     heard = Heard()
     odd = replace(INSTANCE, launched_at=math.inf)
-    async with running(watch(FakeProvider(instances=(odd,)), heard).watch_instances()):
-        await settle()
+    async with running(*watching(watch(FakeProvider(instances=(odd,)), heard), "instances")):
+        await asyncio.sleep(20.0)
     assert heard.of(InstancesListed) == []
     assert heard.of(ListFailed)[0].what == "instances"
 
@@ -107,7 +111,7 @@ async def test_a_provider_that_hangs_delays_no_other() -> None:
     heard = Heard()
     stuck = watch(FakeProvider(instances=hang), heard, "stuck")
     well = watch(FakeProvider(), heard, "well")
-    async with running(stuck.watch_instances(), stuck.watch_offerings(), well.watch_instances()):
+    async with running(*watching(stuck, "instances", "offerings"), *watching(well, "instances")):
         await asyncio.sleep(35.0)
     times = [t for t, e in heard if isinstance(e, InstancesListed) and e.pool == "well"]
     assert times == [0, 10, 20, 30]
@@ -121,7 +125,7 @@ async def test_after_a_launch_or_an_end_the_list_is_asked_for_at_once(operation:
     heard = Heard()
     provider = FakeProvider(**{operation: AuthFailed("also when it failed")})
     pool = PoolProvider("lab", provider, LoopClock())
-    async with running(PoolWatch(pool, WatchPeriods(), LoopClock(), heard).watch_instances()):
+    async with running(*watching(PoolWatch(pool, WatchPeriods(), LoopClock(), heard), "instances")):
         await asyncio.sleep(5.0)
         with pytest.raises(AuthFailed):
             await (pool.launch(None) if operation == "launch" else pool.terminate("i-1"))
@@ -138,7 +142,7 @@ async def test_notices_and_their_withdrawal_are_passed_on() -> None:
         replace(NOTICE, notice_id="n-3", seconds_left=-4.0),
         NoticeWithdrawn("n-1", "i-1"),
     )
-    async with running(watch(provider, heard).watch_notices()):
+    async with running(*watching(watch(provider, heard), "notices")):
         await settle()
     assert heard.of(NoticeArrived) == [
         NoticeArrived("n-1", "lab", "i-1", "interruption", 120.0),
@@ -153,7 +157,7 @@ async def test_notices_and_their_withdrawal_are_passed_on() -> None:
 async def test_a_stream_of_notices_that_ends_is_told_and_opened_again(end: Any) -> None:
     heard = Heard()
     provider = FakeSpotProvider(NOTICE, *end)
-    async with running(watch(provider, heard).watch_notices()):
+    async with running(*watching(watch(provider, heard), "notices")):
         await asyncio.sleep(12.0)
     assert provider.count("notices") == 3
     assert {failed.what for failed in heard.of(ListFailed)} == {"notices"}
@@ -162,7 +166,5 @@ async def test_a_stream_of_notices_that_ends_is_told_and_opened_again(end: Any) 
 @virtual
 async def test_a_provider_without_notices_is_not_watched_for_them() -> None:
     heard = Heard()
-    assert not watch(FakeProvider(), heard).hears_notices
-    assert watch(FakeSpotProvider(), heard).hears_notices
-    await watch(FakeProvider(), heard).watch_notices()
-    assert heard == []
+    assert list(watch(FakeProvider(), heard).parts()) == ["instances", "offerings"]
+    assert list(watch(FakeSpotProvider(), heard).parts())[2:] == ["notices"]

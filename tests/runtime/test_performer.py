@@ -82,7 +82,7 @@ async def test_a_launch_asks_for_the_node_by_our_id_with_its_boot_script() -> No
         (RateLimited("m", 7.0), False, 7.0),
         (RateLimited("m"), False, None),
         (Unavailable("m"), False, None),
-        (InstanceNotFound("m"), False, None),
+        (InstanceNotFound("m"), True, None),
         (ProviderError("m"), False, None),
         (RuntimeError("m"), False, None),
         (TimeoutError("m"), False, None),

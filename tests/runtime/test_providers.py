@@ -74,7 +74,7 @@ async def test_a_listing_is_asked_again_while_the_provider_is_busy_or_away() -> 
 
 @virtual
 async def test_patience_with_a_listing_is_bounded() -> None:
-    provider = FakeProvider(instances=RateLimited("429", 3600.0))
+    provider = FakeProvider(instances=RateLimited("429", 8.0))
     pool = wrapped(provider, attempts=3, longest_wait=10.0)
     with pytest.raises(RateLimited):
         await pool.instances()
@@ -113,7 +113,7 @@ async def test_a_foreign_exception_becomes_unavailable_with_its_cause() -> None:
 @virtual
 async def test_a_listing_that_is_no_list_is_a_failure_and_not_an_empty_list() -> None:
     pool = wrapped(FakeProvider(instances=[None]))
-    with pytest.raises(Unavailable, match="TypeError"):
+    with pytest.raises(Unavailable, match="no answer: a list is expected, not None"):
         await pool.instances()
 
 
@@ -173,7 +173,7 @@ async def test_a_drill_needs_a_provider_that_has_one() -> None:
 @virtual
 async def test_closing_a_provider_that_fails_or_hangs_ends_all_the_same() -> None:
     await wrapped(FakeProvider(aclose=OSError("gone"))).aclose()
-    await wrapped(FakeProvider(aclose=hang), list_timeout=3.0).aclose()
+    await wrapped(FakeProvider(aclose=hang), close_timeout=3.0).aclose()
     assert now() == pytest.approx(3.0)
 
 

@@ -31,9 +31,11 @@ from elasticd.provider import (
 )
 from elasticd.runtime.cluster_watch import PollTimes
 from elasticd.runtime.config import ControllerConfig, PoolConfig
-from elasticd.runtime.controller import CoreFactory, run_controller
+from elasticd.runtime.controller import run_controller
 from elasticd.runtime.hub_api import Hub
 from elasticd.runtime.observer import WatchPeriods
+from elasticd.runtime.ports import CoreFactory
+from elasticd.settings.day_start import DayStart
 from elasticd.settings.document import Problem
 from elasticd.settings.sources import Resolved
 from tests.runtime.fakes import OFFERING, fleet_spec
@@ -174,6 +176,7 @@ class Plain:
     env: tuple[tuple[str, str], ...] = ()
     sources: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    day_starts: DayStart = field(default_factory=DayStart)
     restart: str = ""
     next: list[Any] = field(default_factory=list, compare=False)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
+from elasticd.option_types import Price
 from elasticd.provider import PoolContext, Provider, ProviderPlugin
 from elasticd.settings.load import BadConfiguration, Configuration, load
 
@@ -31,9 +32,17 @@ def _missing() -> ProviderPlugin:
     raise ImportError("No module named 'vendor'")
 
 
+class PricedOptions(CloudOptions):
+    """One that tells a price, which is paid."""
+
+    price: Price
+
+
+UNPAID = {"paid": False}
 PROVIDERS = {
-    "cloud": lambda: ProviderPlugin(CloudOptions, _never),
-    "other": lambda: ProviderPlugin(CloudOptions, _never),
+    "cloud": lambda: ProviderPlugin(CloudOptions, _never, UNPAID),
+    "other": lambda: ProviderPlugin(CloudOptions, _never, UNPAID),
+    "paid": lambda: ProviderPlugin(PricedOptions, _never),
     "halfway": _missing,
 }
 

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
-PROTOCOL = 1
+from elasticd.node.versions import WIRE
+
+PROTOCOL = WIRE
 
 WAITING_FOR_ORDER = "waiting for its order"
 """Load phase of an actor that was made and has not been told yet what to run."""
@@ -110,11 +112,13 @@ class ReplicaReport(_Wire):
 class NodeReport(_Wire):
     """One machine as Ray and its watcher tell it.
 
-    `alive`: Ray's word, `None` while the head does not answer. `boot`: the watcher's last phase
-    (`joining`, `waiting for GPUs: …`, `starting ray`, `up`, `failed: …`). `watcher_age`: seconds
-    since its last report, `None` if it never reported. `held`: one sentence for each GPU that
-    cannot be used because something still holds it (with the pid); it is claimed in Ray until it
-    is free.
+    `alive`: Ray's word; a machine that is not in Ray is not alive there. `None` while the head
+    does not answer, or knows nothing of a machine that has just said to be up. `boot`: the
+    watcher's last phase (`joining`, `waiting for GPUs: …`, `starting ray`, `up`, `joining again:
+    …`, `failed: …`). `watcher_age`: seconds since its last report, `None` if it never reported.
+    `held`: one sentence for each GPU that cannot be used because something still holds it (with
+    the pid); it is claimed in Ray until it is free. `mismatch`: why it was not let in, since its
+    versions differ from the head's; it has not joined Ray and will not.
     """
 
     node_id: str
@@ -126,6 +130,7 @@ class NodeReport(_Wire):
     watcher_age: float | None = None
     log_tail: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
+    mismatch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,27 +175,34 @@ class JoinRequest(_Wire):
     """A fresh machine's first word to the agent, with its single-use join token.
 
     `nonce`: the machine's own random word; with it the same machine may ask again when the
-    answer was lost.
+    answer was lost. `versions`: what it runs, by name; what is missing is not known.
     """
 
     node_id: str
     token: str
     nonce: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswer(_Wire):
-    """What the machine needs to start Ray and to report."""
+    """What the machine needs to start Ray and to report.
+
+    `refused`: it must not join, and this is why; the way into Ray is then empty. Only machines
+    that tell their versions are refused so, and they know this field.
+    """
 
     ray_address: str
     ray_token: str
     report_token: str
     ray_env: Mapping[str, str]
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WatcherReport(_Wire):
-    """What a node watcher tells: its boot phase, the end of its log, a notice if there is one."""
+    """What a node watcher tells: its boot phase, the end of its log, the versions it runs."""
 
     boot: str
     log_tail: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from elasticd import __version__
 from elasticd.cli import (
+    adopt,
     check,
     doctor,
     down,
@@ -16,9 +17,11 @@ from elasticd.cli import (
     drill,
     events,
     keygen,
+    leaks,
     plan,
     processes,
     reload,
+    replay,
     run,
     scale,
     status,
@@ -41,10 +44,13 @@ _COMMANDS = (
     scale,
     reload,
     down,
+    leaks,
+    adopt,
     drill,
     check,
     plan,
     doctor,
+    replay,
     processes,
 )
 """In the order of the help text."""

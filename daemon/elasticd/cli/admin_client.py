@@ -55,6 +55,10 @@ class AdminClient:
         """Asks to give every machine back; returns at once."""
         return self._call("POST", "/api/v1/down", {"by": by})
 
+    def adopt(self, ledger_id: str, by: str) -> dict[str, Any]:
+        """Takes the machines of another ledger for ours; returns at once."""
+        return self._call("POST", "/api/v1/adopt", {"ledger_id": ledger_id, "by": by})
+
     def preempt(self, node_id: str, notice: float | None) -> dict[str, Any]:
         """Takes a node as its market would: at once, or `notice` seconds after a notice."""
         return self._call("POST", _node(node_id, "preempt"), {"notice": notice})

@@ -73,8 +73,9 @@ def _examined(args: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _of_configuration(config: Configuration) -> Iterator[Finding]:
-    from elasticd.cli.examine import access, network, state
+    from elasticd.cli.examine import access, cluster, network, state
 
+    yield from _safely("in step", lambda: cluster.examine(config))
     yield from _safely("ports", lambda: network.examine(config))
     yield from _safely("state", lambda: state.examine(config.state_dir))
     yield from _safely("providers", lambda: access.examine(config))

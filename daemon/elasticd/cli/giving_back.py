@@ -24,6 +24,10 @@ PATIENCE = 60.0
 _MOST_DEATHS = 5
 """Of a controller that answers now and then and always dies, no more is expected."""
 
+_STANDSTILL, _HURRIED_STANDSTILL = 600.0, 120.0
+"""Seconds in which the controller answers and nothing ends; after that, or sooner in a hurry, no
+more is expected: a provider that is away may stay away."""
+
 _POLL = 0.5
 _LOOK = 15.0
 _HURRIED_LOOK = 2.0
@@ -49,11 +53,18 @@ class GivingBack:
         """Once for each of its ends meanwhile."""
         self._deaths += 1
 
-    async def run(self, refuses: Callable[[], bool], patience: float = PATIENCE) -> None:
+    async def run(
+        self,
+        refuses: Callable[[], bool],
+        patience: float = PATIENCE,
+        standstill: float = _STANDSTILL,
+    ) -> None:
         """Returns when nothing is left. Raises `MachinesLeft` when the controller does not answer:
-        for `patience` in all, when it always dies or `refuses`, or when there is a hurry."""
+        for `patience` in all, when it always dies or `refuses`, or when there is a hurry; and when
+        it answers, but nothing ends for `standstill`."""
         now, told = asyncio.get_running_loop().time, ""
-        heard = now()
+        heard = moved = now()
+        before = frozenset[str]()
         while True:
             try:
                 left = await self._look()
@@ -61,19 +72,40 @@ class GivingBack:
             except ElasticdError as silent:
                 left = trouble = str(silent)
             if left is None:
-                self._say("no machine is left")
+                self._say(self._nothing_left())
                 return
-            if refuses():
-                raise MachinesLeft(await self._told("the controller refuses to run"))
-            if self._deaths >= _MOST_DEATHS:
-                raise MachinesLeft(await self._told(f"the controller died {self._deaths} times"))
-            if trouble and (self._hurry.is_set() or now() - heard >= patience):
-                raise MachinesLeft(await self._told(trouble))
+            if (there := frozenset(self._descent.left)) != before:
+                before, moved = there, now()
+            why = self._why_to_give_up(refuses, trouble, now() - heard >= patience)
+            why = why or self._why_nothing_ends(trouble, now() - moved, standstill)
+            if why:
+                raise MachinesLeft(await self._told(why))
             if left != told:
                 self._say(f"waiting for {left}")
             told = left
             # In a hurry there is nothing more to hear, and as long as there is hope it goes on.
             await (asyncio.sleep(_POLL) if self._hurry.is_set() else self._pause())
+
+    def _nothing_left(self) -> str:
+        foreign = self._descent.told_foreign()
+        return f"no machine of ours is left; {foreign}" if foreign else "no machine is left"
+
+    def _why_to_give_up(self, refuses: Callable[[], bool], trouble: str, too_long: bool) -> str:
+        if refuses():
+            return "the controller refuses to run"
+        if self._deaths >= _MOST_DEATHS:
+            return f"the controller died {self._deaths} times"
+        return trouble if trouble and (self._hurry.is_set() or too_long) else ""
+
+    def _why_nothing_ends(self, trouble: str, seconds: float, standstill: float) -> str:
+        """Of a controller that answers."""
+        if trouble:
+            return ""
+        left = ", ".join(self._descent.left.values())
+        if self._descent.hopeless:
+            return f"the pools of {left} are not configured any more"
+        limit = min(standstill, _HURRIED_STANDSTILL) if self._hurry.is_set() else standstill
+        return f"nothing has ended for {seconds:.0f} s: {left}" if seconds >= limit else ""
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -95,7 +127,9 @@ class GivingBack:
             hurried.cancel()
 
     async def _told(self, why: str) -> str:
-        machines = _named(self._descent.seen.values()) or await self._last_known()
+        left, seen = self._descent.left, self._descent.seen
+        still = [machine for key, machine in seen.items() if key in left] or seen.values()
+        machines = _named(still) or ", ".join(left.values()) or await self._last_known()
         return (
             f"not every machine could be given back: {why}\n"
             f"maybe still running, and paid for: {machines}\n"

@@ -15,22 +15,27 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from elasticd.runtime.ledger_file import LedgerRefused, check_identity, unreadable
+from elasticd.runtime.ledger_content import connect
+from elasticd.runtime.ledger_errors import ContentDamaged, LedgerRefused
+from elasticd.runtime.ledger_file import identify, unreadable
+from elasticd.runtime.ledger_header import read_header
 
 _NAME = "ledger.sqlite"
 
 
 @contextlib.contextmanager
-def peek(state_dir: Path) -> Iterator[sqlite3.Connection]:
-    """The ledger of a state directory, for reading. Raises `LedgerRefused`."""
-    path = state_dir / _NAME
+def peek(place: Path) -> Iterator[sqlite3.Connection]:
+    """The ledger of a state directory, or a ledger's file, for reading. Raises `LedgerRefused`."""
+    path = place / _NAME
     try:
+        if place.is_file() and read_header(place) is not None:
+            path = place
         if not path.is_file():
-            raise LedgerRefused(_nothing_there(state_dir, path))
-        with _way_in(path) as uri, contextlib.closing(_connect(uri)) as db:
-            check_identity(db, path)
+            raise LedgerRefused(_nothing_there(place, path))
+        identify(path)
+        with _way_in(path) as uri, contextlib.closing(connect(uri, uri=True)) as db:
             yield db
-    except sqlite3.DatabaseError as bad:
+    except (ContentDamaged, sqlite3.DatabaseError) as bad:
         raise unreadable(path, bad) from bad
     except OSError as bad:
         raise LedgerRefused(
@@ -51,11 +56,11 @@ def _nothing_there(state_dir: Path, path: Path) -> str:
 
 @contextlib.contextmanager
 def _way_in(path: Path) -> Iterator[str]:
-    log = path.with_name(f"{_NAME}-wal")
+    log = path.with_name(f"{path.name}-wal")
     if not log.exists():
         with path.open("rb"):  # SQLite would only say "unable to open"
             yield f"{path.absolute().as_uri()}?mode=ro&immutable=1"
-    elif path.with_name(f"{_NAME}-shm").exists():
+    elif path.with_name(f"{path.name}-shm").exists():
         with path.open("rb"):
             yield f"{path.absolute().as_uri()}?mode=ro"
     else:
@@ -64,7 +69,3 @@ def _way_in(path: Path) -> Iterator[str]:
             shutil.copyfile(path, copy)
             shutil.copyfile(log, copy.with_name(f"{_NAME}-wal"))
             yield f"{copy.as_uri()}?mode=ro"
-
-
-def _connect(uri: str) -> sqlite3.Connection:
-    return sqlite3.connect(uri, uri=True, timeout=5.0)

@@ -16,6 +16,9 @@ _LOST = "gone"
 
 def describe(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """A key and a sentence for each thing worth telling; equal sentences are no news."""
+    if told := status.get("observe_only"):
+        what = f"{clean(told.get('fault'))}, {told.get('times')} times"
+        yield "observe", f"THE CONTROLLER ONLY OBSERVES ({what}): {clean(told.get('do'))}"
     for node in status.get("nodes", ()):
         where = f"node {node['id']} (pool {node['pool']})"
         phase = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elasticd.core.actions import StopReplica
+from elasticd.core.actions import ReadBootLog, StopReplica
+from elasticd.core.circuit import boot_failed, boot_worked, versions_differ
 from elasticd.core.drain import fail_replica, lose_node
 from elasticd.core.events import (
     ClusterObserved,
@@ -17,7 +18,7 @@ from elasticd.core.events import (
 from elasticd.core.failures import count_failed_start
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import LIVE, NodePhase, ReplicaPhase
-from elasticd.core.state import State, Step, growing_pause
+from elasticd.core.state import State, Step
 
 REOPEN_AFTER = 3.0
 """Seconds after a broken connection before a good health report opens the endpoint again."""
@@ -96,7 +97,9 @@ def _see_node(state: State, step: Step, node: Node, seen: NodeSeen) -> None:
 
 
 def _continue_boot(state: State, step: Step, node: Node, seen: NodeSeen) -> None:
-    if seen.boot.startswith("failed"):
+    if seen.mismatch:
+        fail_boot(state, step, node, f"versions differ: {seen.mismatch}", seen.mismatch)
+    elif seen.boot.startswith("failed"):
         fail_boot(state, step, node, f"boot {seen.boot}")
     elif seen.alive and seen.gpus >= _needed_gpus(node) and node.address is not None:
         offering = node.offering
@@ -112,7 +115,7 @@ def _continue_boot(state: State, step: Step, node: Node, seen: NodeSeen) -> None
         )
         pool = state.pools.get(node.pool)
         if pool is not None:
-            pool.failures = 0
+            boot_worked(pool)
 
 
 def _needed_gpus(node: Node) -> int:
@@ -127,14 +130,18 @@ def _gpuless_since(node: Node, seen: NodeSeen, now: float) -> float | None:
     return None
 
 
-def fail_boot(state: State, step: Step, node: Node, why: str) -> None:
+def fail_boot(state: State, step: Step, node: Node, why: str, mismatch: str = "") -> None:
     """A machine that did not become a node: given back, and the pool pauses for a while."""
+    if node.instance_id is not None and not node.log_tail:
+        step.act(ReadBootLog(node.id, node.pool, node.instance_id))
     lose_node(state, step, node, NodePhase.TERMINATING, why)
     pool = state.pools.get(node.pool)
-    if pool is not None:
-        pool.failures += 1
-        pool.blocked = f"last machine failed: {why}"
-        pool.blocked_until = step.now + growing_pause(pool.failures, 5.0, 600.0)
+    if pool is None:
+        return
+    if mismatch:
+        versions_differ(pool, step, mismatch)
+    else:
+        boot_failed(pool, step, node, why)
 
 
 def _see_replica(state: State, step: Step, replica: Replica, seen: ReplicaSeen) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from elasticd.core.circuit import give_another_chance
 from elasticd.core.demand import Demand
 from elasticd.core.events import Configured
 from elasticd.core.failures import PROBE_PERIOD
-from elasticd.core.saved import restore_model
+from elasticd.core.pool_state import PoolState
+from elasticd.core.saved import restore_model, restore_pool
 from elasticd.core.specs import ModelSpec
-from elasticd.core.state import ModelState, PoolState, State, Step
+from elasticd.core.state import ModelState, State, Step
 
 
 def configure(state: State, step: Step, event: Configured) -> None:
@@ -19,11 +21,13 @@ def configure(state: State, step: Step, event: Configured) -> None:
         known = state.pools.get(pool.name)
         if known is None:
             known = PoolState(pool)
+            restore_pool(known, state.saved_pools.pop(pool.name, {}), step)
         known.spec = pool
         if event.retry_failed:
-            known.blocked, known.blocked_until, known.aside = "", 0.0, {}
+            give_another_chance(known)
         pools[pool.name] = known
     state.pools = pools
+    state.budget = spec.budget
     if event.changed:
         step.because("fleet", f"reloaded: {', '.join(event.changed)}")
     state.models = {m.name: _model(state, step, m, event.retry_failed) for m in spec.models}

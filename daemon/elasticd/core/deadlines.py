@@ -13,37 +13,57 @@ from elasticd.core.apply_cluster import fail_boot
 from elasticd.core.drain import STOP_GRACE, fail_replica, lose_node
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import NodePhase, ReplicaPhase
-from elasticd.core.state import PoolState, State, Step
+from elasticd.core.reaper import BRAKE_SECONDS, BRAKE_SHARE, ask_orphans
+from elasticd.core.state import State, Step
 
 ASK_AGAIN = 90.0
 """Seconds after which a call without any answer is asked again."""
 
-ORPHAN_PERIOD = 5.0
-"""Seconds between two orders to end the same orphan."""
+SIGHT_AGAIN = 60.0
+"""Seconds after an outage in which what was not seen meanwhile may still turn up."""
+
+_LOSS_GRACE = 30.0
+"""Seconds, where a node's pool is no longer configured."""
 
 
 def pass_limits(state: State, step: Step) -> None:
     """Gives up what has taken too long."""
     for node in state.fleet.nodes({NodePhase.REQUESTED, NodePhase.BOOTING}):
         _limit_boot(state, step, node)
-    for node in state.fleet.nodes({NodePhase.READY, NodePhase.DRAINING}):
-        grace = state.pools[node.pool].spec.loss_grace if node.pool in state.pools else 0.0
-        if node.dead_since is not None and step.due(node.dead_since + grace):
-            lose_node(state, step, node, NodePhase.TERMINATING, f"dead in Ray for {grace:g} s")
+    _lose_dead(state, step)
     for replica in state.fleet.replicas({ReplicaPhase.STARTING}):
         _limit_start(state, step, replica)
 
 
+def _lose_dead(state: State, step: Step) -> None:
+    """Nodes that Ray counts as dead. Many at once are probably a head that has lost its memory:
+    their providers still list them, and they get longer to join again."""
+    serving = state.fleet.nodes({NodePhase.READY, NodePhase.DRAINING})
+    dead = [n for n in serving if n.dead_since is not None]
+    braked = len(dead) >= 2 and len(dead) > BRAKE_SHARE * len(serving)
+    for node in dead:
+        pool = state.pools.get(node.pool)
+        grace = pool.spec.loss_grace if pool is not None else _LOSS_GRACE
+        if braked and node.listed and node.unseen_since is None:
+            grace = max(grace, BRAKE_SECONDS)
+        since = node.dead_since if node.dead_since is not None else step.now
+        if step.due(since + grace):
+            lose_node(state, step, node, NodePhase.TERMINATING, f"dead in Ray for {grace:g} s")
+
+
 def _limit_boot(state: State, step: Step, node: Node) -> None:
     pool = state.pools.get(node.pool)
-    if node.gpuless_since is not None and pool is not None:
+    if pool is None or pool.in_outage:
+        return  # nobody could tell us that it is up
+    if node.gpuless_since is not None:
         if step.due(node.gpuless_since + pool.spec.gpu_timeout):
             wanted = node.offering.gpu_count if node.offering is not None else 1
             why = f"up, but shows {node.gpus} of {wanted} GPUs after {pool.spec.gpu_timeout:g} s"
             fail_boot(state, step, node, why)
         return
-    limit = pool.spec.boot_timeout if pool is not None else 0.0
-    if step.due(node.created + limit):
+    limit = pool.spec.boot_timeout
+    blind_until = 0.0 if pool.recovered_at is None else pool.recovered_at + SIGHT_AGAIN
+    if step.due(max(node.created + limit, blind_until)):
         told = f", last phase {node.boot!r}" if node.boot else ""
         fail_boot(state, step, node, f"not up after {limit:g} s{told}")
 
@@ -66,12 +86,14 @@ def ask(state: State, step: Step) -> None:
     """Gives every order that is open and not on its way."""
     for node in state.fleet.nodes({NodePhase.REQUESTED}):
         if _may_ask(step, node):
-            state.fleet.put_node(replace(node, asked_at=step.now, launched_at=step.now))
+            state.fleet.put_node(
+                replace(node, asked_at=step.now, launched_at=step.now, launching=True)
+            )
             step.act(LaunchNode(node.id, node.pool, node.offerings))
     for node in state.fleet.nodes({NodePhase.TERMINATING}):
         _ask_terminate(state, step, node)
     for pool in state.pools.values():
-        _ask_orphans(step, pool)
+        ask_orphans(state, step, pool)
     for replica in state.fleet.open_orders():
         if _may_ask(step, replica):
             _ask_replica(state, step, replica)
@@ -85,10 +107,10 @@ def _may_ask(step: Step, subject: Node | Replica) -> bool:
 
 def _ask_terminate(state: State, step: Step, node: Node) -> None:
     pool = state.pools.get(node.pool)
-    if pool is not None and pool.foreign:
-        return
     if node.instance_id is None:
         _settle_unlaunched(state, step, node)
+    elif pool is None or pool.foreign:
+        return  # nobody to ask, or not surely ours: status tells
     elif _may_ask(step, node):
         state.fleet.put_node(replace(node, asked_at=step.now))
         step.act(TerminateNode(node.id, node.pool, node.instance_id))
@@ -98,18 +120,6 @@ def _settle_unlaunched(state: State, step: Step, node: Node) -> None:
     """Given up before any answer: gone if never asked for; else its list decides."""
     if node.launched_at is None:
         state.node_to(step, node, NodePhase.GONE, node.reason)
-
-
-def _ask_orphans(step: Step, pool: PoolState) -> None:
-    if pool.foreign:
-        return
-    for instance_id, (since, asked) in pool.orphans.items():
-        if step.due(since + pool.spec.guard_age) and (
-            asked is None or step.due(asked + ORPHAN_PERIOD)
-        ):
-            pool.orphans[instance_id] = (since, step.now)
-            step.act(TerminateNode("", pool.spec.name, instance_id))
-            step.because(f"pool:{pool.spec.name}", f"ends orphan {instance_id}")
 
 
 def _ask_replica(state: State, step: Step, replica: Replica) -> None:

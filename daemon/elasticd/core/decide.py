@@ -19,6 +19,7 @@ from elasticd.core.apply_cluster import (
     on_order_taken,
 )
 from elasticd.core.apply_provider import (
+    on_boot_log,
     on_instances,
     on_launch_answered,
     on_launch_failed,
@@ -27,6 +28,7 @@ from elasticd.core.apply_provider import (
     on_terminate_answered,
     on_terminate_failed,
 )
+from elasticd.core.budget import keep_to_budget
 from elasticd.core.configure import configure
 from elasticd.core.counts import adjust_counts, make_room
 from elasticd.core.deadlines import ask, pass_limits
@@ -44,8 +46,10 @@ from elasticd.core.fleet import Fleet, Row
 from elasticd.core.hold import held_target, on_hold_released, on_scale_held, pass_holds
 from elasticd.core.lifecycle import COUNTED, NODE_COMING, ReplicaPhase
 from elasticd.core.placement import place, return_idle, tell_what_blocks
+from elasticd.core.reaper import on_adopt_requested
 from elasticd.core.saved import Keeper
 from elasticd.core.scaling import ReplicaTarget, Service, decide_target
+from elasticd.core.spend import count_spend, start_day
 from elasticd.core.state import ModelState, State, Step
 from elasticd.core.status import status
 from elasticd.core.table import Routes
@@ -74,6 +78,7 @@ class Core:
     def step(self, now: float, events: Sequence[ev.Event]) -> Plan:
         """What follows from these facts at this time."""
         state, step = self._state, Step(now)
+        count_spend(state, now)
         for event in events:
             self._apply(step, event)
         pass_limits(state, step)
@@ -81,6 +86,7 @@ class Core:
         pass_holds(state, step)
         self._set_targets(step)
         close_pools(state, step)
+        keep_to_budget(state, step)
         continue_drains(state, step)
         if state.down:
             give_back(state, step)
@@ -114,11 +120,11 @@ class Core:
             case ev.Configured():
                 configure(state, step, event)
             case ev.OfferingsListed():
-                on_offerings(state, event)
+                on_offerings(state, step, event)
             case ev.InstancesListed():
                 on_instances(state, step, event)
             case ev.ListFailed():
-                on_list_failed(state, event)
+                on_list_failed(state, step, event)
             case ev.LaunchAnswered():
                 on_launch_answered(state, step, event)
             case ev.LaunchFailed():
@@ -158,8 +164,12 @@ class Core:
                 on_scale_held(state, step, event)
             case ev.HoldReleased():
                 on_hold_released(state, step, event)
-            case ev.AdoptRequested() | ev.DayTold() | ev.BootLogRead():
-                pass
+            case ev.AdoptRequested():
+                on_adopt_requested(state, step, event)
+            case ev.DayTold():
+                start_day(state, event.began, event.ends)
+            case ev.BootLogRead():
+                on_boot_log(state, event)
             case ev.ReloadRefused():
                 step.because("fleet", f"reload refused ({event.by}): {event.problem}")
             case _:

@@ -48,7 +48,7 @@ class Fleet:
         self._open_orders: dict[str, None] = {}
         self._dirty: dict[tuple[str, str], None] = {}
         # Whatever an earlier life asked, its answer went to nobody: it is asked again at once.
-        nodes = [replace(decode(Node, r.doc), asked_at=None) for r in rows if r.kind == "node"]
+        nodes = [_with_its_call_lost(decode(Node, r.doc)) for r in rows if r.kind == "node"]
         replicas = [
             replace(decode(Replica, r.doc), asked_at=None) for r in rows if r.kind == "replica"
         ]
@@ -196,6 +196,12 @@ class Fleet:
             self._open_orders[replica.id] = None
         else:
             self._open_orders.pop(replica.id, None)
+
+
+def _with_its_call_lost(node: Node) -> Node:
+    """A launch under way when the earlier life ended is a try without an answer."""
+    attempts = node.attempts + node.launching
+    return replace(node, asked_at=None, launching=False, attempts=attempts)
 
 
 def _paid_in(node: Node | None) -> str | None:

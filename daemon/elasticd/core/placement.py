@@ -183,7 +183,9 @@ def return_idle(state: State, step: Step) -> None:
         if node.idle_since is None:
             node = state.fleet.put_node(replace(node, idle_since=step.now))
         pool = state.pools.get(node.pool)
-        limit = pool.spec.idle_timeout if pool is not None else 0.0
+        if pool is None or pool.in_outage:
+            continue  # it could not be given back, nor another one be had
+        limit = pool.spec.idle_timeout
         idle_since = node.idle_since if node.idle_since is not None else step.now
         if step.due(idle_since + limit):
             state.node_to(step, node, NodePhase.TERMINATING, f"no replica for {limit:g} s")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 
+from elasticd.core.budget import affordable, in_budget_currency
+from elasticd.core.circuit import on_trial, what_stops_buying
 from elasticd.core.fleet import Node
 from elasticd.core.lifecycle import NodePhase
+from elasticd.core.pool_state import PoolState
 from elasticd.core.shapes import gpus_on
 from elasticd.core.specs import ModelSpec
-from elasticd.core.state import ModelState, PoolState, State, Step
+from elasticd.core.state import ModelState, State, Step
 from elasticd.provider import Offering
 
 
@@ -38,7 +41,15 @@ def buy(state: State, step: Step, model: ModelState) -> Node | None:
         f"rented for {model.spec.name}: {offers[0].id} at {price / 1e6:.2f} "
         f"{offers[0].currency}/h is the cheapest that fits",
     )
+    _commit(state, step, offers)
     return state.fleet.put_node(node)
+
+
+def _commit(state: State, step: Step, offers: tuple[Offering, ...]) -> None:
+    """Later purchases of this step count it, at the dearest it may become."""
+    if step.committed is not None:
+        prices = (in_budget_currency(state.budget, o.price_micros, o.currency) for o in offers)
+        step.committed += max((p for p in prices if p is not None), default=0)
 
 
 class Refusal(enum.Enum):
@@ -77,17 +88,22 @@ def _for_sale(
         return (), f"machines there belong to another ledger ({pool.foreign})", Refusal.UNKNOWN
     if pool.listed_at is None or pool.offerings is None:
         return (), pool.last_error or "its machines are not listed yet", Refusal.UNKNOWN
-    if not step.due(pool.blocked_until):
-        return (), pool.blocked, Refusal.UNKNOWN
+    stopped = what_stops_buying(state, step, pool)
+    if stopped:
+        return (), stopped, Refusal.UNKNOWN
     wanted, unfit = _fitting(pool, spec)
     if not wanted:
         return (), unfit, Refusal.NEVER
     if state.fleet.paid_in(pool.spec.name) + len(pool.orphans) >= pool.spec.max_nodes:
         return (), f"max_nodes {pool.spec.max_nodes} reached{_leaving(state, pool)}", Refusal.FULL
-    fresh = [o for o in wanted if o.available and _not_aside(pool, o, step)]
+    trial = on_trial(state, pool)
+    fresh = [o for o in wanted if o.available and o.id not in trial and _not_aside(pool, o, step)]
     if not fresh:
         return (), _nothing_left(pool, wanted), Refusal.FULL
-    return tuple(sorted(fresh, key=lambda o: (o.price_micros, o.id))), "", Refusal.UNKNOWN
+    offers, too_dear = affordable(state, step, fresh)
+    if not offers:
+        return (), too_dear, Refusal.FULL
+    return tuple(sorted(offers, key=lambda o: (o.price_micros, o.id))), "", Refusal.UNKNOWN
 
 
 def _not_aside(pool: PoolState, offering: Offering, step: Step) -> bool:

@@ -26,7 +26,8 @@ class Node:
     joined. `trouble`: why the last call for it failed.
 
     `asked_at`: when the outstanding provider call was asked; `retry_at`: when to ask
-    again; `launched_at`: the last time a launch was asked. `listed`: a provider's list has shown
+    again; `launched_at`: the last time a launch was asked, or ended without a clear answer;
+    `launching`: a launch is under way. `listed`: a provider's list has shown
     it; `unseen_since`/`unseen_lists`: complete lists lack it since then, so many in a row.
     `dead_since`: Ray says it is dead. `gpuless_since`: it is up, with fewer GPUs than it should
     have. `held`: one sentence for each GPU that something still holds. `idle_since`: no replica.
@@ -50,6 +51,7 @@ class Node:
     asked_at: float | None = None
     retry_at: float | None = None
     launched_at: float | None = None
+    launching: bool = False
     attempts: int = 0
     listed: bool = False
     unseen_since: float | None = None

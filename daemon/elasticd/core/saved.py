@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from elasticd.core.circuit import boot_trouble_again
+from elasticd.core.pool_state import BOOT, PoolState
 from elasticd.core.records import Row
-from elasticd.core.state import Hold, ModelState, State
+from elasticd.core.spend import Spend
+from elasticd.core.state import Hold, ModelState, State, Step
+
+SPEND_PERIOD = 60.0
+"""Seconds between two rows of what has been spent."""
 
 
 class Keeper:
@@ -22,6 +28,12 @@ class Keeper:
                 state.saved_models[row.id] = row.doc
             elif row.kind == "usual":
                 state.usual[row.id] = float(row.doc["seconds"])
+            elif row.kind == "pool":
+                state.saved_pools[row.id] = row.doc
+            elif row.kind == "adopted":
+                state.adopted[row.id] = str(row.doc["by"])
+            elif row.kind == "spend":
+                state.spend = Spend.from_doc(row.doc)
             elif row.kind == "down":
                 state.down = str(row.doc["by"])
             elif row.kind != "cluster":
@@ -51,12 +63,28 @@ class Keeper:
             docs["usual", what] = {"seconds": round(seconds, 1)}
         if state.down:
             docs["down", "fleet"] = {"by": state.down}
+        docs.update({("pool", name): doc for name, doc in state.saved_pools.items()})
+        docs.update({("pool", n): doc for n, p in state.pools.items() if (doc := _pool(p))})
+        docs.update({("adopted", key): {"by": by} for key, by in state.adopted.items()})
+        if state.spend.until is not None:
+            docs["spend", "today"] = self._spend(state.spend)
         saved_cluster = self._saved.get(("cluster", "name"))
         if state.cluster:
             docs["cluster", "name"] = {"name": state.cluster}
         elif saved_cluster is not None:
             docs["cluster", "name"] = saved_cluster
         return docs
+
+    def _spend(self, spend: Spend) -> dict[str, Any]:
+        """Written now and then: what a crash loses of it is counted again from the nodes' rows."""
+        saved = self._saved.get(("spend", "today"))
+        if saved is None or saved["began"] != spend.began or saved["ends"] != spend.ends:
+            return spend.to_doc()
+        now = spend.until if spend.until is not None else saved["until"]
+        if now - saved["until"] < SPEND_PERIOD:
+            return saved
+        doc = spend.to_doc()
+        return doc if doc["pools"] != saved["pools"] else saved
 
 
 def _model(model: ModelState, target: int) -> dict[str, Any]:
@@ -69,6 +97,21 @@ def _model(model: ModelState, target: int) -> dict[str, Any]:
     if hold is not None:
         doc["hold"] = {"replicas": hold.replicas, "until": hold.until, "by": hold.by}
     return doc
+
+
+def _pool(pool: PoolState) -> dict[str, Any] | None:
+    """Machines that do not boot cost money: a restart must not begin to count anew."""
+    boot = pool.troubles.get(BOOT)
+    if not pool.boot_failures or boot is None:
+        return None
+    return {"boot_failures": pool.boot_failures, "text": boot.text, "since": boot.since}
+
+
+def restore_pool(pool: PoolState, doc: dict[str, Any], step: Step) -> None:
+    """What an earlier life knew of a pool that is configured (again)."""
+    count = int(doc.get("boot_failures", 0))
+    if count:
+        boot_trouble_again(pool, step, count, str(doc["text"]), float(doc["since"]))
 
 
 def restore_model(model: ModelState, doc: dict[str, Any]) -> None:

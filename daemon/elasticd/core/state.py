@@ -9,19 +9,24 @@ from elasticd.core.actions import Action, Reason
 from elasticd.core.demand import Demand
 from elasticd.core.fleet import Fleet, Node, Replica
 from elasticd.core.lifecycle import NodePhase, ReplicaPhase
+from elasticd.core.pool_state import PoolState
 from elasticd.core.scaling import ReplicaTarget
-from elasticd.core.specs import ModelSpec, NodePool
-from elasticd.provider import Offering
+from elasticd.core.specs import Budget, ModelSpec
+from elasticd.core.spend import Spend, settle
 
 
 class Step:
-    """One step's sheet: the time, what to do, why, and when to look again."""
+    """One step's sheet: the time, what to do, why, and when to look again.
+
+    `committed`: what all that is paid for costs per hour, once somebody has summed it up.
+    """
 
     def __init__(self, now: float) -> None:
         self.now = now
         self.actions: list[Action] = []
         self.reasons: list[Reason] = []
         self.wake: float | None = None
+        self.committed: int | None = None
 
     def act(self, action: Action) -> None:
         """Adds an intention."""
@@ -37,36 +42,6 @@ class Step:
             return True
         self.wake = at if self.wake is None else min(self.wake, at)
         return False
-
-
-@dataclass(frozen=True, slots=True)
-class Aside:
-    """An offering that was refused: not asked for before `until`, after `refusals` in a row."""
-
-    until: float
-    refusals: int
-    why: str
-
-
-@dataclass(slots=True)
-class PoolState:
-    """What is known of one pool. `listed_at`: last complete instance list (`None`: none yet).
-
-    `aside`: offerings set aside. `failures`: machines in a row that did not become nodes.
-    `blocked_until`: nothing is bought before, for the reason `blocked`.
-    `orphans`: instances of ours without a node, since when, and when their end was last asked.
-    """
-
-    spec: NodePool
-    offerings: tuple[Offering, ...] | None = None
-    listed_at: float | None = None
-    foreign: str = ""
-    aside: dict[str, Aside] = field(default_factory=dict)
-    blocked: str = ""
-    blocked_until: float = 0.0
-    failures: int = 0
-    last_error: str = ""
-    orphans: dict[str, tuple[float, float | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +92,9 @@ class ModelState:
 class State:
     """The core's memory. Only `decide.Core.step` and what it calls write to it.
 
-    `saved_models`: what an earlier life knew of each model. `usual`: how long a boot, a fetch or a
-    start usually takes, in seconds. `seen`: when each node and replica was last reported.
+    `saved_models`, `saved_pools`: what an earlier life knew of each. `usual`: how long a boot, a
+    fetch or a start usually takes, in seconds. `seen`: when each node and replica was last
+    reported. `adopted`: ledgers whose machines are ours, and who said so.
     """
 
     ledger_id: str
@@ -126,7 +102,11 @@ class State:
     cluster: str = ""
     models: dict[str, ModelState] = field(default_factory=dict)
     pools: dict[str, PoolState] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
+    spend: Spend = field(default_factory=Spend)
+    adopted: dict[str, str] = field(default_factory=dict)
     saved_models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    saved_pools: dict[str, dict[str, Any]] = field(default_factory=dict)
     usual: dict[str, float] = field(default_factory=dict)
     seen: dict[str, float] = field(default_factory=dict)
     loads: dict[str, int] = field(default_factory=dict)
@@ -138,9 +118,15 @@ class State:
     down: str = ""
     down_since: float = 0.0
 
+    def is_ours(self, ledger_id: str) -> bool:
+        """Whether machines with this mark may be used and ended."""
+        return ledger_id == self.ledger_id or ledger_id in self.adopted
+
     def node_to(self, step: Step, node: Node, phase: NodePhase, reason: str, **more: Any) -> Node:
         """Moves a node on and says why."""
         step.because(f"node:{node.id}", f"{node.phase.value} → {phase.value}: {reason}")
+        if phase is NodePhase.GONE:
+            settle(self, node, step.now)
         return self.fleet.move_node(node, phase, step.now, reason, **more)
 
     def replica_to(

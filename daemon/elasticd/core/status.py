@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from elasticd.core.fleet import Node, Replica
-from elasticd.core.lifecycle import LIVE, NODE_COMING, NodePhase, ReplicaPhase
-from elasticd.core.state import Hold, ModelState, PoolState, State
+from elasticd.core.lifecycle import LIVE, NODE_COMING, NODE_PAID, NodePhase, ReplicaPhase
+from elasticd.core.pool_state import Orphan, PoolState
+from elasticd.core.reaper import orphan_end
+from elasticd.core.state import Hold, ModelState, State
+from elasticd.core.status_money import pool_troubles, spend_summary
+from elasticd.provider import Instance
 
 STUCK_AFTER = 120.0
 """Seconds after which a machine that is ending is worth naming."""
@@ -23,6 +27,12 @@ def status(state: State, now: float) -> dict[str, Any]:
         "nodes": [_node(state, n, used.get(n.id, 0), now) for n in state.fleet.nodes()],
         "replicas": [_replica(state, r, now) for r in state.fleet.replicas()],
         "pools": [_pool(state, p, now) for p in state.pools.values()],
+        "spend": spend_summary(state, now),
+        "unmanaged": [
+            {"node_id": n.id, "pool": n.pool}
+            for n in state.fleet.nodes(NODE_PAID)
+            if n.pool not in state.pools
+        ],
         "down": bool(state.down),
         "cluster_seen_age": _age(state.cluster_seen_at, now),
         "cluster_complete": state.cluster_complete,
@@ -159,13 +169,48 @@ def _pool(state: State, pool: PoolState, now: float) -> dict[str, Any]:
         "max_nodes": pool.spec.max_nodes,
         "listed_age": _age(pool.listed_at, now),
         "last_error": pool.last_error,
-        "blocked": pool.blocked if now < pool.blocked_until or pool.failures else "",
-        "failures": pool.failures,
+        "boot_failures": pool.boot_failures,
+        "troubles": pool_troubles(pool, now),
         "aside": [
-            {"offering": name, "why": a.why, "seconds_left": max(0.0, a.until - now)}
+            {
+                "offering": name,
+                "kind": a.kind,
+                "why": a.why,
+                "seconds_left": max(0.0, a.until - now),
+            }
             for name, a in sorted(pool.aside.items())
         ],
         "foreign": pool.foreign,
-        "orphans": sorted(pool.orphans),
+        "foreign_machines": [_foreign(i, now) for i in pool.foreign_machines.values()],
+        "orphans": [_orphan(state, pool, o, now) for o in pool.orphans.values()],
+        "adopted": sorted(state.adopted),
         "stuck": _stuck(state, pool, now),
+    }
+
+
+def _orphan(state: State, pool: PoolState, orphan: Orphan, now: float) -> dict[str, Any]:
+    return {
+        **_machine(orphan.instance),
+        "age": now - orphan.since,
+        "seconds_left": max(0.0, orphan_end(state, pool, orphan) - now),
+    }
+
+
+def _foreign(instance: Instance, now: float) -> dict[str, Any]:
+    launched = instance.launched_at
+    return {
+        **_machine(instance),
+        "ledger_id": instance.ledger_id,
+        "age": None if launched is None else max(0.0, now - launched),
+    }
+
+
+def _machine(instance: Instance) -> dict[str, Any]:
+    offering = instance.offering
+    return {
+        "instance_id": instance.instance_id,
+        "node_id": instance.node_id,
+        "offering": offering.id if offering is not None else None,
+        "price_micros": offering.price_micros if offering is not None else None,
+        "currency": offering.currency if offering is not None else None,
     }

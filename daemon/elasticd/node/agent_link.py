@@ -18,6 +18,8 @@ from typing import Any
 TIMEOUT = 10.0
 REPORT_EVERY = 5.0
 TAIL_LINES = 40
+UP = "up"
+"""The boot phase of a machine whose Ray runs."""
 
 
 class AgentAway(Exception):
@@ -30,12 +32,16 @@ class JoinRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What the agent gave: where Ray is, the secrets, the environment all of the cluster shares."""
+    """What the agent gave: where Ray is, the secrets, the environment all of the cluster shares.
+
+    `refused`: why this machine must not join; then only the report is open to it.
+    """
 
     ray_address: str
     ray_token: str
     report_token: str
     ray_env: Mapping[str, str]
+    refused: str = ""
 
 
 def nonce(folder: Path) -> str:
@@ -53,11 +59,13 @@ def nonce(folder: Path) -> str:
     return path.read_text()
 
 
-def join(agent_url: str, node_id: str, token: str, own_nonce: str) -> Joined:
+def join(
+    agent_url: str, node_id: str, token: str, own_nonce: str, versions: Mapping[str, str]
+) -> Joined:
     """Exchanges the join token. Raises `AgentAway` or `JoinRefused`."""
     answer = _post(
         f"{agent_url}/v1/nodes/join",
-        {"node_id": node_id, "token": token, "nonce": own_nonce},
+        {"node_id": node_id, "token": token, "nonce": own_nonce, "versions": dict(versions)},
     )
     try:
         return Joined(
@@ -65,6 +73,7 @@ def join(agent_url: str, node_id: str, token: str, own_nonce: str) -> Joined:
             ray_token=str(answer["ray_token"]),
             report_token=str(answer["report_token"]),
             ray_env={str(k): str(v) for k, v in answer["ray_env"].items()},
+            refused=str(answer.get("refused", "")),
         )
     except (KeyError, TypeError, AttributeError) as bad:
         raise AgentAway(
@@ -80,16 +89,24 @@ class Reporter:
     its earlier life ended.
     """
 
-    def __init__(self, agent_url: str, node_id: str, token: str, memory: Path) -> None:
+    def __init__(
+        self, agent_url: str, node_id: str, memory: Path, versions: Mapping[str, str]
+    ) -> None:
         self._memory = memory
         self._url = f"{agent_url}/v1/nodes/{node_id}/report"
-        self._token = token
+        self._token = ""
+        self._versions = dict(versions)
         self._tail: deque[str] = deque(_earlier_life(memory), maxlen=TAIL_LINES)
         self._boot = ""
         self._news = threading.Event()
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
-        self._thread.start()
+
+    def open(self, token: str) -> None:
+        """Begins to report; what was said before is in the first report. Again: another token."""
+        self._token = token
+        if not self._thread.is_alive():
+            self._thread.start()
 
     def phase(self, boot: str) -> None:
         """The boot phase; a new one is sent at once."""
@@ -102,6 +119,11 @@ class Reporter:
         """One more line of the log; sent with the next report."""
         self._tail.append(text[:500])
 
+    def say(self, text: str) -> None:
+        """A line of the watcher's own: for the machine's log, and for the report's."""
+        print(f"elasticd node: {text}", flush=True)
+        self.line(f"elasticd node: {text}")
+
     @property
     def tail(self) -> Sequence[str]:
         """The log's last lines."""
@@ -111,7 +133,8 @@ class Reporter:
         """Sends the last phase, if the agent answers soon."""
         self._ending = True
         self._news.set()
-        self._thread.join(timeout=2.0)
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
         while True:
@@ -120,11 +143,14 @@ class Reporter:
             ending = self._ending
             self._remember()
             try:
-                _post(self._url, {"boot": self._boot, "log_tail": list(self._tail)}, self._token)
+                _post(self._url, self._report(), self._token)
             except (AgentAway, JoinRefused) as problem:
                 self._tell_once(str(problem))
             if ending:
                 return
+
+    def _report(self) -> dict[str, Any]:
+        return {"boot": self._boot, "log_tail": list(self._tail), "versions": self._versions}
 
     def _remember(self) -> None:
         """A full disk must not keep the report from the agent."""

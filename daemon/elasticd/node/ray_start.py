@@ -16,13 +16,14 @@ from pathlib import Path
 
 from elasticd.node import process_tree
 from elasticd.node.agent_link import Reporter
+from elasticd.node.machine import Failed
 
 START_TRIES = 3
 START_TIMEOUT = 120.0
 _UP = "Ray runtime started"
 
 
-class RayNotStarted(Exception):
+class RayNotStarted(Failed):
     """All tries failed; the message says how the last one did."""
 
 
@@ -41,9 +42,9 @@ def start_ray(
             problem = ray.wait_until_up()
         if problem is None:
             return ray.process
-        print(f"elasticd node: ray start, try {attempt}: {problem}", flush=True)
+        last = next((line for line in reversed(reporter.tail) if line.strip()), "no output")
+        reporter.say(f"ray start, try {attempt}: {problem}")
         process_tree.end_descendants()
-    last = next((line for line in reversed(reporter.tail) if line.strip()), "no output")
     raise RayNotStarted(f"ray did not start in {START_TRIES} tries: {problem}; last line: {last}")
 
 

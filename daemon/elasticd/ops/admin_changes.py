@@ -9,8 +9,10 @@ from typing import Any
 from aiohttp import web
 
 from elasticd.core.events import (
+    AdoptRequested,
     DownRequested,
     DrainRequested,
+    Event,
     HoldReleased,
     ScaleHeld,
     UndrainRequested,
@@ -18,6 +20,7 @@ from elasticd.core.events import (
 from elasticd.nearest import did_you_mean
 from elasticd.ops.admin_http import Refused, asker, body_of, duration_of, json_answer, object_of
 from elasticd.ops.admin_ports import AdminPorts, DrillRefused
+from elasticd.ops.status_pools import foreign_machines
 
 USUAL_DRAIN = 120.0
 """Seconds for a drain that names no deadline."""
@@ -37,17 +40,31 @@ class Changing:
         """The routes."""
         router.add_post("/api/v1/down", self.down)
         router.add_post("/api/v1/reload", self.reload)
+        router.add_post("/api/v1/adopt", self.adopt)
         router.add_post("/api/v1/nodes/{node}/preempt", self.preempt)
         router.add_post("/api/v1/nodes/{node}/drain", self.drain)
         router.add_post("/api/v1/nodes/{node}/undrain", self.undrain)
         router.add_post("/api/v1/models/{model}/scale", self.scale)
 
     async def down(self, request: web.Request) -> web.Response:
-        self._ports.emit(DownRequested(by=asker(await body_of(request))))
-        return json_answer({"accepted": True}, 202)
+        return await self._accept(DownRequested(by=asker(await body_of(request))))
 
     async def reload(self, request: web.Request) -> web.Response:
         return json_answer(await self._ports.reload(asker(await body_of(request))))
+
+    async def adopt(self, request: web.Request) -> web.Response:
+        body = await object_of(request)
+        ledger_id = body.get("ledger_id")
+        if not isinstance(ledger_id, str) or not ledger_id:
+            raise Refused(400, "ledger_id: the id of the ledger that left machines is expected")
+        status = self._fleet()
+        machines = [m for m in foreign_machines(status) if m.get("ledger_id") == ledger_id]
+        if not machines:
+            raise Refused(*_nothing_of(ledger_id, status))
+        ids = [machine["instance_id"] for machine in machines]
+        return await self._accept(
+            AdoptRequested(ledger_id, asker(body)), ledger_id=ledger_id, machines=ids
+        )
 
     async def preempt(self, request: web.Request) -> web.Response:
         notice = duration_of(await object_of(request), "notice")
@@ -69,16 +86,16 @@ class Changing:
             raise Refused(
                 409, f"node {node['id']} has no machine yet; drain it once the provider gave one"
             )
-        self._ports.emit(DrainRequested(node["id"], seconds, asker(body)))
-        return json_answer({"accepted": True, "node_id": node["id"], "seconds": seconds}, 202)
+        return await self._accept(
+            DrainRequested(node["id"], seconds, asker(body)), node_id=node["id"], seconds=seconds
+        )
 
     async def undrain(self, request: web.Request) -> web.Response:
         body = await object_of(request)
         node = self._node(request.match_info["node"])
         if node["phase"] != "draining":
             raise Refused(409, f"node {node['id']} is {node['phase']}, not draining")
-        self._ports.emit(UndrainRequested(node["id"], asker(body)))
-        return json_answer({"accepted": True, "node_id": node["id"]}, 202)
+        return await self._accept(UndrainRequested(node["id"], asker(body)), node_id=node["id"])
 
     async def scale(self, request: web.Request) -> web.Response:
         body = await object_of(request)
@@ -90,15 +107,24 @@ class Changing:
         if replicas is None:
             if seconds is not None:
                 raise Refused(400, "seconds: giving a model back takes no time; leave it out")
-            self._ports.emit(HoldReleased(name, by))
-        else:
-            _check_count(model, replicas)
-            self._ports.emit(ScaleHeld(name, replicas, seconds, by))
-        answer = {"accepted": True, "model": name, "replicas": replicas, "seconds": seconds}
-        return json_answer(answer, 202)
+            return await self._accept(
+                HoldReleased(name, by), model=name, replicas=None, seconds=None
+            )
+        _check_count(model, replicas)
+        held = ScaleHeld(name, replicas, seconds, by)
+        return await self._accept(held, model=name, replicas=replicas, seconds=seconds)
+
+    async def _accept(self, event: Event, **told: Any) -> web.Response:
+        """Answers when a restart would still know of it; `recorded` is false where the ledger
+        cannot be written: then it is done all the same, for as long as this controller lives."""
+        self._ports.emit(event)
+        recorded = await self._ports.recorded()
+        return json_answer({"accepted": True, "recorded": recorded, **told}, 202)
 
     def _fleet(self) -> Mapping[str, Any]:
         status = self._ports.status()
+        if told := status.get("observe_only"):
+            raise Refused(409, f"{told['text']}; {told['do']}")
         if status.get("down"):
             raise Refused(
                 409, "everything is being given back; start elasticd again, then ask again"
@@ -128,6 +154,16 @@ class Changing:
         known = [str(model["name"]) for model in models]
         hint = did_you_mean(name, known)
         raise Refused(404, f"no model {name!r}{hint or '; models: ' + ', '.join(known)}")
+
+
+def _nothing_of(ledger_id: str, status: Mapping[str, Any]) -> tuple[int, str]:
+    """Why there is nothing to adopt."""
+    if any(ledger_id in (pool.get("adopted") or ()) for pool in status.get("pools", ())):
+        return 409, f"ledger {ledger_id} has been adopted already"
+    known = sorted({str(machine.get("ledger_id")) for machine in foreign_machines(status)})
+    hint = did_you_mean(ledger_id, known)
+    there = f"; ledgers with machines here: {', '.join(known)}" if known else ""
+    return 404, f"no machine of ledger {ledger_id!r} is listed{hint or there}"
 
 
 def _check_count(model: Mapping[str, Any], replicas: Any) -> None:

@@ -49,6 +49,10 @@ class JournalEntry(Protocol):
     def plan(self) -> Mapping[str, Any]: ...
 
 
+async def _at_once() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class AdminPorts:
     """The controller, as the admin API sees it.
@@ -59,7 +63,8 @@ class AdminPorts:
     it raises `DrillRefused`. `journal(since_seq, since, limit)` gives at most `limit` entries
     after `since_seq` and not before `since` (seconds since 1970), oldest first. `reload(by)`
     reads the configuration again and says what came of it: `problem` (empty: it holds now),
-    `changed` and `needs_restart` (paths), `warnings` (sentences).
+    `changed` and `needs_restart` (paths), `warnings` (sentences). `recorded` returns once what was
+    emitted before has been decided on: whether the ledger has it.
     """
 
     status: Callable[[], dict[str, Any]]
@@ -70,3 +75,4 @@ class AdminPorts:
     tables: Tables
     journal: Callable[[int, float, int], Awaitable[Sequence[JournalEntry]]]
     reload: Callable[[str], Awaitable[dict[str, Any]]]
+    recorded: Callable[[], Awaitable[bool]] = _at_once

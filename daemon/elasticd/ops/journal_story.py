@@ -130,6 +130,16 @@ def _notice_back(fact: _Fact) -> tuple[str, str]:
     return f"pool:{fact['pool']}", f"notice for {fact['instance_id']} withdrawn"
 
 
+def _boot_log(fact: _Fact) -> tuple[str, str]:
+    lines = fact["lines"]
+    told = f"last it printed: {lines[-1]}" if lines else "nothing is known of what it printed"
+    return _node(fact), f"boot log read; {told}"
+
+
+def _adopt(fact: _Fact) -> tuple[str, str]:
+    return "fleet", f"machines of ledger {fact['ledger_id']} adopted by {fact['by']}"
+
+
 def _drain(fact: _Fact) -> tuple[str, str]:
     return _node(fact), f"drain within {fact['seconds']:.0f} s asked by {fact['by']}"
 
@@ -167,6 +177,8 @@ _WORDS: Mapping[str, Callable[[_Fact], tuple[str, str]]] = {
     "NoticeTakenBack": _notice_back,
     "DownRequested": lambda fact: ("fleet", f"everything is given back, asked by {fact['by']}"),
     "ServeRequested": lambda fact: ("fleet", f"serving, {fact['by']}"),
+    "BootLogRead": _boot_log,
+    "AdoptRequested": _adopt,
     "DrainRequested": _drain,
     "UndrainRequested": _undrain,
     "ScaleHeld": _held,

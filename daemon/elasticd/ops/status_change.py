@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 _MOVING = frozenset(
-    {"at", "age", "seconds_left", "dead_for", "uptime", "rounds", "usual", "running_for"}
+    {
+        *("at", "age", "seconds_left", "dead_for", "uptime", "rounds", "usual", "running_for"),
+        *("today", "day_ends_in"),
+    }
 )
 """Figures that move by themselves."""
 

@@ -5,10 +5,12 @@ Keys that an older controller does not tell are unknown, and unknown is no probl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from elasticd.ops.durations import age
+from elasticd.ops.status_money import money_problems
+from elasticd.ops.status_pools import pool_problems, pool_remarks, unmanaged
 from elasticd.ops.text_table import clean
 
 Thing = Mapping[str, Any]
@@ -31,9 +33,12 @@ def is_fine(status: Thing) -> bool:
 def problems(status: Thing) -> Iterator[str]:
     """What is wrong; a line that begins with a blank belongs to the sentence before it."""
     yield from _controller_problems(status.get("controller") or {})
-    yield from _cluster_problems(status)
+    if not status.get("observe_only"):  # then it is not asked
+        yield from _cluster_problems(status)
+    yield from money_problems(status)
     for pool in status.get("pools", ()):
-        yield from _pool_problems(pool)
+        yield from pool_problems(pool)
+    yield from unmanaged(status)
     taken = _taken(status)
     for model in status.get("models", ()):
         yield from _model_problems(model, taken.get(model["name"], ""))
@@ -43,6 +48,7 @@ def problems(status: Thing) -> Iterator[str]:
 
 def remarks(status: Thing) -> Iterator[str]:
     """What people should know and what is not wrong: holds, and what a reload left undone."""
+    yield from _ledger_remarks((status.get("controller") or {}).get("ledger") or {})
     for model in status.get("models", ()):
         hold = model.get("hold")
         if hold:
@@ -54,6 +60,8 @@ def remarks(status: Thing) -> Iterator[str]:
             count = model["outdated"]
             many = "1 replica runs" if count == 1 else f"{count} replicas run"
             yield f"model {model['name']}: {many} an older version and will be replaced"
+    for pool in status.get("pools", ()):
+        yield from pool_remarks(pool)
     reload = (status.get("controller") or {}).get("reload") or {}
     if (reload.get("running_for") or 0.0) >= _SLOW_RELOAD:
         yield f"the configuration has been read for {age(reload['running_for'])}; what was, holds"
@@ -61,6 +69,15 @@ def remarks(status: Thing) -> Iterator[str]:
         paths = ", ".join(reload["needs_restart"])
         yield f"the configuration's changes of {paths} take effect at the next restart"
     yield from (f"configuration: {clean(text)}" for text in reload.get("warnings") or ())
+
+
+def _ledger_remarks(ledger: Thing) -> Iterator[str]:
+    for what in ledger.get("told", ()):
+        yield clean(what)
+    if ledger.get("copy_error"):
+        copied = ledger.get("copy_age")
+        old = "there is none" if copied is None else f"the last one is {age(copied)} old"
+        yield f"no new copy of the ledger: {clean(ledger['copy_error'])}; {old}"
 
 
 def _controller_problems(controller: Thing) -> Iterator[str]:
@@ -84,28 +101,6 @@ def _cluster_problems(status: Thing) -> Iterator[str]:
         yield f"the cluster agent last reported {age(seen)} ago"
     if status.get("cluster_detail"):
         yield f"cluster: {clean(status['cluster_detail'])}"
-
-
-def _pool_problems(pool: Thing) -> Iterator[str]:
-    if pool.get("listed_age") is None:
-        yield f"pool {pool['name']}: its machines have not been listed yet"
-    if pool.get("foreign"):
-        yield f"pool {pool['name']}: machines of this cluster name belong to another ledger"
-    for key in ("last_error", "blocked"):
-        if pool.get(key):
-            yield f"pool {pool['name']}: {clean(pool[key])}"
-    for sentence in pool.get("stuck") or ():
-        yield f"pool {pool['name']}: {clean(sentence)}"
-    if orphans := pool.get("orphans"):
-        yield f"pool {pool['name']}: {_orphans(orphans)}"
-
-
-def _orphans(instance_ids: Sequence[str]) -> str:
-    names = ", ".join(map(clean, instance_ids))
-    if len(instance_ids) == 1:
-        return f"machine {names} of ours stands for no node, costs money, and will be ended"
-    count = len(instance_ids)
-    return f"{count} machines of ours stand for no node, cost money, and will be ended: {names}"
 
 
 def _model_problems(model: Thing, taken: str) -> Iterator[str]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from elasticd.ops.durations import age
+from elasticd.ops.status_money import rent, spend_line
+from elasticd.ops.status_observing import observing
+from elasticd.ops.status_pools import orphan_count
 from elasticd.ops.status_problems import is_fine, problems, remarks
 from elasticd.ops.status_rows import (
     MODEL_COLUMNS,
@@ -32,7 +35,8 @@ def render(status: Thing, width: int, paint: Paint, *, old: bool = False) -> lis
     `old`: this is how the fleet was, not how it is; nothing is called healthy then.
     """
     at = status.get("at")
-    lines = [_headline(status, paint, old), ""]
+    first = observing(status, width, paint)
+    lines = [*first, _headline(status, paint, old), *_spend(status, paint, old), ""]
     if status.get("models"):
         lines += table(MODEL_COLUMNS, [model_row(m) for m in status["models"]], width, paint)
     nodes = [node for node in status.get("nodes", ()) if node["phase"] != "gone"]
@@ -60,26 +64,19 @@ def _headline(status: Thing, paint: Paint, old: bool) -> str:
         word, style = "LAST KNOWN STATE", Style.BAD
     nodes = [n for n in status.get("nodes", ()) if n["phase"] != "gone"]
     count = f"{len(nodes)} machine{'' if len(nodes) == 1 else 's'}"
-    if orphans := sum(len(pool.get("orphans") or ()) for pool in status.get("pools", ())):
+    if orphans := orphan_count(status):
         count += f" + {orphans} of no node"
-    rest = "  ".join(part for part in (count, _rent(nodes)) if part)
+    # What a daemon tells of its spend counts machines of no node, too, and has its own line.
+    cost = "" if status.get("spend") else rent(nodes)
+    rest = "  ".join(part for part in (count, cost) if part)
     name = paint(clean(status.get("cluster") or "?"), Style.BOLD)
     return f"{name}  {paint(word, style)}  {paint(rest, Style.QUIET)}"
 
 
-def _rent(nodes: Iterable[Thing]) -> str:
-    """Rent per hour by currency; a machine without a known price is told, not counted as free."""
-    sums: dict[str, int] = {}
-    unknown = 0
-    for node in nodes:
-        price = node.get("price_micros")
-        if price is None:
-            unknown += 1
-        else:
-            currency = str(node.get("currency") or "")
-            sums[currency] = sums.get(currency, 0) + price
-    told = [f"{micros / 1e6:.2f} {currency}/h" for currency, micros in sorted(sums.items())]
-    return " + ".join(told + ([f"{unknown} of unknown price"] if unknown else []))
+def _spend(status: Thing, paint: Paint, old: bool) -> Iterator[str]:
+    told = spend_line(status.get("spend") or {})
+    if told:
+        yield f"  {paint(f'rent {told}', Style.QUIET)}" if not old else f"  rent then: {told}"
 
 
 def _ended(status: Thing, width: int) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from elasticd.ops.durations import age
+from elasticd.ops.status_money import money_problems, share, spend_line
 from elasticd.ops.status_problems import Thing, problems, remarks
 from elasticd.ops.status_rows import known, node_note, replica_note
 from elasticd.ops.text_table import Paint, Style, bullet, clean
@@ -54,6 +55,7 @@ def _chapters(status: Thing, model: Thing) -> Iterator[tuple[str, list[str]]]:
     yield "also", [text.removeprefix(own) for text in _about(remarks(status), own)]
     yield "waits", list(_waiting(status, name))
     yield "pools", list(_pools(status, model))
+    yield "costs", list(_costs(status, model))
     yield "lately", list(_lately(status, name))
 
 
@@ -88,7 +90,8 @@ def _pools(status: Thing, model: Thing) -> Iterator[str]:
         if wanted and pool["name"] not in wanted:
             continue
         start = f"pool {pool['name']}: "
-        told = [text.removeprefix("pool ") for text in _about(problems(status), start)]
+        sentences = (*problems(status), *remarks(status))
+        told = [text.removeprefix("pool ") for text in _about(iter(sentences), start)]
         coming = [
             node
             for node in status.get("nodes", ())
@@ -98,6 +101,23 @@ def _pools(status: Thing, model: Thing) -> Iterator[str]:
         if coming:
             what = "1 machine is" if len(coming) == 1 else f"{len(coming)} machines are"
             yield f"{pool['name']}: {what} on the way"
+
+
+def _costs(status: Thing, model: Thing) -> Iterator[str]:
+    """Its own share, each pool's it may run in, and what caps them all."""
+    spend: Thing = status.get("spend") or {}
+    if not spend:
+        return
+    currency = spend.get("currency")
+    own = (spend.get("models") or {}).get(model["name"])
+    if own is not None:
+        yield share(own, currency)
+    wanted = model.get("pools")
+    for name, pool in (spend.get("pools") or {}).items():
+        if not wanted or name in wanted:
+            yield f"pool {clean(name)}: {share(pool, currency)}"
+    yield f"all machines: {spend_line(spend)}"
+    yield from (text.removeprefix("spend: ") for text in money_problems(status))
 
 
 def _lately(status: Thing, name: str) -> Iterator[str]:

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import structlog
 from aiohttp import web
 
-import elasticd
 from elasticd.agent_api.messages import ClusterState, JoinAnswer, ReplicaReport
 from elasticd.cluster_secret import ClusterSecret
 from elasticd.errors import ElasticdError
-from elasticd.node import ray_env
+from elasticd.node import ray_env, versions
 from elasticd.node.port_holder import port_holder
 from elasticd.ray_side.cluster import Cluster, DriverLost, HeadAway
 from elasticd.ray_side.names import NAMESPACE
@@ -151,14 +148,18 @@ class Agent:
         self._head_alive = False
         self._listed = False
         self._detail = f"attaching to the Ray head {config.ray_address}"
+        # Of what runs, not of what is installed by now. As driver it has what the head has: Ray
+        # refuses anything else.
+        self._versions = versions.installed()
+        self._joins = Joins(config.state_dir / "ray" / "joined")
         self._publication = Publication(self._draft)
         self._replicas = Replicas(cluster, self._spawn, self._publication.poke)
-        self._nodes = Nodes(self._publication.poke)
+        self._nodes = Nodes(self._publication.poke, self._versions)
         self.surface = Surface(
             cluster=cluster,
             replicas=self._replicas,
             nodes=self._nodes,
-            joins=Joins(config.state_dir / "ray" / "joined"),
+            joins=self._joins,
             publication=self._publication,
             secret=secret,
             join_answer=self._join_answer,
@@ -203,20 +204,24 @@ class Agent:
         self._publication.poke()
 
     def _draft(self, incarnation: str, version: int) -> ClusterState:
-        settled = self._replicas.settled
+        unsettled = "" if self._replicas.settled else "gathering replicas"
+        unsettled = unsettled or self._nodes.unsettled(self._joins.any)
         replicas = self._replicas.reports()
         return ClusterState(
             incarnation=incarnation,
             version=version,
-            complete=self._head_alive and self._listed and settled,
+            complete=self._head_alive and self._listed and not unsettled,
             head_alive=self._head_alive,
             nodes=self._nodes.reports(self._head_alive, _held(replicas)),
             replicas=replicas,
-            detail=self._detail or ("" if settled else "gathering replicas"),
-            versions=_versions(),
+            detail=self._detail or unsettled,
+            versions=self._versions,
         )
 
-    def _join_answer(self, node_id: str) -> JoinAnswer:
+    def _join_answer(self, node_id: str, refused: str) -> JoinAnswer:
+        if refused:
+            log.warning("join_refused", node=node_id, why=refused)
+            return JoinAnswer("", "", self._secret.report_token(node_id), {}, refused)
         return JoinAnswer(
             ray_address=self._config.ray_address,
             ray_token=self._secret.ray_token,
@@ -232,15 +237,3 @@ def _held(replicas: Sequence[ReplicaReport]) -> dict[str, tuple[str, ...]]:
         if replica.holding:
             held[replica.node_id] = (*held.get(replica.node_id, ()), *replica.holding)
     return held
-
-
-def _versions() -> dict[str, str]:
-    try:
-        ray_version = metadata.version("ray")
-    except metadata.PackageNotFoundError:
-        ray_version = "none"
-    return {
-        "elasticd": elasticd.__version__,
-        "ray": ray_version,
-        "python": platform.python_version(),
-    }

@@ -27,7 +27,8 @@ class DriverLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RayNode:
-    """One of our machines in Ray's eyes. `draining`: it takes nothing new and cannot go back."""
+    """One of our machines in Ray's eyes. `draining`: it takes nothing new and cannot go back, also
+    when that has made an end of it."""
 
     node_id: str
     ray_node_id: str

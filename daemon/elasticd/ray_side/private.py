@@ -15,10 +15,10 @@ from typing import Any
 import ray
 from ray._private import worker as ray_worker
 from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
-from ray.core.generated import autoscaler_pb2, gcs_pb2
+from ray.core.generated import autoscaler_pb2, common_pb2, gcs_pb2
 
 from elasticd.node.ray_env import NODE_LABEL
-from elasticd.ray_side.cluster import HeadAway, RayNode
+from elasticd.ray_side.cluster import DriverLost, HeadAway, RayNode
 
 CONNECT_TIMEOUT = 2.0
 ASK_TIMEOUT = 5.0
@@ -32,24 +32,33 @@ class HeadClient:
         self._client: Any = None
 
     def table(self) -> list[Any]:
-        """The head's table of nodes. Raises `HeadAway`."""
+        """The head's table of nodes. Raises `HeadAway`, `DriverLost`."""
         client = self._connected()
         try:
             return list(client.get_all_node_info(timeout=ASK_TIMEOUT).values())
         except Exception as refused:  # Ray raises many kinds; each means: no table
-            raise HeadAway(f"Ray head {self._address}: {refused}") from refused
+            raise self._trouble(refused) from refused
 
     def drain(self, ray_node_id: str, reason: str) -> None:
-        """Raises `HeadAway`."""
+        """Raises `HeadAway`, `DriverLost`."""
         client = self._connected()
         deadline_ms = int((time.time() + 1.0) * 1000)
         kind = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
         try:
             accepted, why_not = client.drain_node(ray_node_id, kind, reason, deadline_ms)
         except Exception as refused:  # as above
-            raise HeadAway(f"Ray head {self._address}: {refused}") from refused
+            raise self._trouble(refused) from refused
         if not accepted:
             raise HeadAway(f"Ray head {self._address} refuses to drain {ray_node_id}: {why_not}")
+
+    def _trouble(self, refused: Exception) -> HeadAway | DriverLost:
+        # A head without its store is another cluster: it refuses this connection for ever, and
+        # the driver beside it hangs.
+        if "WrongClusterID" in str(refused):
+            return DriverLost(
+                f"the Ray head {self._address} has come back without its memory; attaching anew"
+            )
+        return HeadAway(f"Ray head {self._address}: {refused}")
 
     def _connected(self) -> Any:
         # A GcsClient made while nobody listens blocks for ten seconds and more.
@@ -76,6 +85,10 @@ class HeadClient:
 def our_nodes(table: Sequence[Any]) -> list[RayNode]:
     """The nodes of `HeadClient.table` that carry our label."""
     draining = gcs_pb2.NodeSnapshot.State.Value("DRAINING")
+    drained = {
+        common_pb2.NodeDeathInfo.Reason.Value(f"AUTOSCALER_DRAIN_{why}")
+        for why in ("PREEMPTED", "IDLE")
+    }
     return [
         RayNode(
             node_id=info.labels[NODE_LABEL],
@@ -83,7 +96,7 @@ def our_nodes(table: Sequence[Any]) -> list[RayNode]:
             alive=_is_alive(info),
             address=info.node_manager_address,
             gpus=int(info.resources_total.get("GPU", 0)),
-            draining=info.state_snapshot.state == draining,
+            draining=info.state_snapshot.state == draining or info.death_info.reason in drained,
         )
         for info in table
         if NODE_LABEL in info.labels

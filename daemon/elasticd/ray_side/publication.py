@@ -1,7 +1,7 @@
 """One cluster state for all who ask, with a version that grows when something happened.
 
-Ages, counters and log lines change all the time; they are as fresh as the asking, and make no new
-version.
+Ages, counters and the log lines of what runs change all the time; they are as fresh as the asking,
+and make no new version. The log of a machine that is not in Ray is news: it tells why.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _digest(state: ClusterState) -> Hashable:
 
 
 def _steady_node(node: NodeReport) -> NodeReport:
-    return replace(node, watcher_age=None, log_tail=())
+    return replace(node, watcher_age=None, log_tail=() if node.alive else node.log_tail)
 
 
 def _steady_replica(replica: ReplicaReport) -> ReplicaReport:

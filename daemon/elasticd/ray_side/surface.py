@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
@@ -21,7 +21,8 @@ from elasticd.agent_api.messages import (
     WatcherReport,
 )
 from elasticd.cluster_secret import ClusterSecret
-from elasticd.ray_side.cluster import Cluster, HeadAway
+from elasticd.node.versions import understood
+from elasticd.ray_side.cluster import Cluster, DriverLost, HeadAway
 from elasticd.ray_side.nodes import Joins, Nodes
 from elasticd.ray_side.publication import Publication
 from elasticd.ray_side.replicas import OrderRefused, Replicas
@@ -34,7 +35,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """What the handlers need. `state` is the state of the moment."""
+    """What the handlers need. `state` is the state of the moment; `join_answer` gets the node's id
+    and why it is refused, if it is."""
 
     cluster: Cluster
     replicas: Replicas
@@ -42,7 +44,7 @@ class Surface:
     joins: Joins
     publication: Publication
     secret: ClusterSecret
-    join_answer: Callable[[str], JoinAnswer]
+    join_answer: Callable[[str, str], JoinAnswer]
     state: Callable[[], ClusterState]
 
 
@@ -125,8 +127,8 @@ class _Handlers:
             asked = JoinRequest.from_json(body)
         except TypeError as bad:
             raise _Problem(400, f"not a join request: {bad}") from bad
-        for name, value in asked.to_json().items():
-            if not _is_text(value):
+        for name in ("node_id", "token", "nonce"):
+            if not _is_text(getattr(asked, name)):
                 raise _Problem(400, f"not a join request: `{name}` is not text")
         if not _same(asked.token, self._s.secret.join_token(asked.node_id)):
             raise _Problem(401, "wrong join token")
@@ -134,8 +136,10 @@ class _Handlers:
             raise _Problem(503, "the Ray head is away; ask again")
         if not self._s.joins.take(asked.node_id, asked.nonce):
             raise _Problem(403, f"the join token of node {asked.node_id} has been used")
-        self._s.nodes.heard(asked.node_id, WatcherReport(boot="joining"))
-        return web.json_response(self._s.join_answer(asked.node_id).to_json())
+        if self._s.nodes.is_leaving(asked.node_id):
+            raise _Problem(403, f"node {asked.node_id} is being given back")
+        refused = self._s.nodes.admit(asked.node_id, _versions(asked.versions))
+        return web.json_response(self._s.join_answer(asked.node_id, refused).to_json())
 
     async def report(self, request: web.Request) -> web.Response:
         node_id = request.match_info["id"]
@@ -144,7 +148,8 @@ class _Handlers:
             report = WatcherReport.from_json(await _body(request))
         except TypeError as bad:
             raise _Problem(400, f"not a watcher report: {bad}") from bad
-        self._s.nodes.heard(node_id, report)
+        versions = _versions(report.versions)
+        self._s.nodes.heard(node_id, replace(report, versions=versions))
         return web.json_response({})
 
     def _check_controller(self, request: web.Request) -> None:
@@ -164,7 +169,7 @@ async def _speak_of_problems(request: web.Request, handler: Handler) -> web.Stre
         return _error(problem.status, str(problem))
     except OrderRefused as refused:
         return _error(409, str(refused))
-    except HeadAway as away:
+    except (HeadAway, DriverLost) as away:
         return _error(503, str(away))
     except web.HTTPException as odd:
         return _error(odd.status, odd.reason)
@@ -182,6 +187,12 @@ async def _body(request: web.Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise _Problem(400, "the body is not a JSON object")
     return body
+
+
+def _versions(told: object) -> dict[str, str]:
+    if not isinstance(told, Mapping):
+        raise _Problem(400, "`versions` is not a JSON object")
+    return understood(told)
 
 
 def _number(query: Mapping[str, str], name: str, default: float) -> float:

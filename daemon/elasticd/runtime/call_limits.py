@@ -2,53 +2,65 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tenacity import RetryCallState, wait_random_exponential
 
 from elasticd.provider import RateLimited
 
+CALM = 3
+"""Failures in a row from which on lists are asked for less and less often."""
+
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
     """Limits of one pool. Times in seconds.
 
-    `rate` calls a second on average, `burst` at once. `attempts` is for listings only: a launch
-    or a terminate that was not answered is the core's to repeat. A provider that asks to wait
-    longer than `longest_wait` is not waited for within a call.
+    `rate` calls a second on average, `burst` at once, `at_once` of a kind under way. `attempts` is
+    for listings only: a launch or a terminate that was not answered is the core's to repeat. A
+    provider that asks to wait longer than `longest_wait` is not waited for within a call: until
+    then, but `longest_pause` at most, whatever is asked of it is answered with that.
     """
 
     launch_timeout: float = 300.0
     terminate_timeout: float = 60.0
     list_timeout: float = 30.0
+    close_timeout: float = 5.0
     rate: float = 5.0
     burst: int = 10
+    at_once: int = 32
     attempts: int = 3
     longest_wait: float = 10.0
+    longest_pause: float = 300.0
 
 
-class TokenBucket:
-    """Spaces calls out. Callers are served in the order in which they came."""
+def wanted_pause(error: Exception) -> float:
+    """Seconds for which the provider wants no calls; 0 where it does not say, or says nonsense."""
+    after = error.after if isinstance(error, RateLimited) else None
+    numeric = isinstance(after, int | float) and math.isfinite(after)
+    return max(0.0, float(after)) if after is not None and numeric else 0.0
 
-    def __init__(self, rate: float, burst: int) -> None:
-        self._interval = 1.0 / rate
-        self._slack = (burst - 1) * self._interval
-        self._next_free = -math.inf
 
-    async def take(self) -> None:
-        """Returns when a call may be made. A place given up while waiting is not used again."""
-        now = asyncio.get_running_loop().time()
-        due = max(self._next_free, now - self._slack)
-        self._next_free = due + self._interval
-        if due > now:
-            await asyncio.sleep(due - now)
+@dataclass(frozen=True, slots=True)
+class ListingPace:
+    """Seconds between two lists: `period`; longer and longer after failures, up to `longest`.
 
-    def pause(self, seconds: float) -> None:
-        """Nobody is served for so long: the provider said so."""
-        now = asyncio.get_running_loop().time()
-        self._next_free = max(self._next_free, now + seconds)
+    With jitter, so that what failed together does not come back together.
+    """
+
+    period: float
+    longest: float = 300.0
+    jitter: Callable[[], float] = random.random
+
+    def pause(self, failures: int) -> float:
+        """The rest after that many failures in a row."""
+        if failures < CALM:
+            return self.period
+        grown = self.period * 2.0 ** min(failures - CALM + 1, 30)
+        return max(self.period, min(self.longest, grown) * (1.0 - 0.5 * self.jitter()))
 
 
 @dataclass(slots=True)
@@ -62,6 +74,5 @@ class ReadBackOff:
 
     def __call__(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
-        if isinstance(error, RateLimited) and error.after is not None:
-            return min(error.after, self.longest)
-        return float(self._growing(state))
+        wanted = wanted_pause(error) if isinstance(error, Exception) else 0.0
+        return min(wanted, self.longest) if wanted else float(self._growing(state))

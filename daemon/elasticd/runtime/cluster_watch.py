@@ -93,7 +93,8 @@ def observed(state: ClusterState) -> ClusterObserved:
     """The agent's words in the core's."""
     return ClusterObserved(
         nodes=tuple(
-            NodeSeen(n.node_id, n.alive, n.gpus, n.boot, n.log_tail, n.held) for n in state.nodes
+            NodeSeen(n.node_id, n.alive, n.gpus, n.boot, n.log_tail, n.held, n.mismatch)
+            for n in state.nodes
         ),
         replicas=tuple(_replica(r) for r in state.replicas),
         complete=state.complete,

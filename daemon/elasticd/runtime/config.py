@@ -15,6 +15,7 @@ from elasticd.runtime.hub_api import Hub
 from elasticd.runtime.ledger import JournalLimits
 from elasticd.runtime.observer import WatchPeriods
 from elasticd.runtime.orders import EnginePorts
+from elasticd.settings.day_start import DayStart
 from elasticd.settings.reload import Reload
 from elasticd.settings.sources import Resolved
 
@@ -69,6 +70,10 @@ class Wishes(Protocol):
         """What the fleet does not tell of the environment of a model's engines: secret."""
 
     @property
+    def day_starts(self) -> DayStart:
+        """When the budget's day begins."""
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What people should know of it although it holds."""
 
@@ -88,6 +93,7 @@ class ControllerConfig:
     `serve_again`: a `down` of an earlier life is over; a restart after a crash keeps it.
     `stop_grace`: how long calls under way may still be answered when the controller stops.
     `fault_linger`: how long the admin API tells of a fault before the process ends for it.
+    `healthy_after`: how long it must run until earlier faults count no more.
     """
 
     state_dir: Path
@@ -102,3 +108,4 @@ class ControllerConfig:
     serve_again: bool = False
     stop_grace: float = 3.0
     fault_linger: float = 5.0
+    healthy_after: float = 600.0

@@ -1,17 +1,14 @@
 """The controller's parts list: builds everything in order, runs it, takes it apart in reverse.
 
 Stopping (SIGTERM, SIGINT) means: no new action, what is under way may still be answered and is
-written down, machines and replicas stay. SIGHUP means: read the configuration again. A fault of
-the control loop ends the process.
+written down, machines and replicas stay; a second signal waits for no answer. SIGHUP means: read
+the configuration again. A fault ends the process, to be started again; the third time of the same
+one it stays and only observes (`runtime.observe_only`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -19,8 +16,7 @@ import structlog
 from elasticd.agent_api.client import AgentClient
 from elasticd.clock import Clock
 from elasticd.cluster_secret import ClusterSecret
-from elasticd.core.events import ServeRequested
-from elasticd.core.fleet import Row
+from elasticd.core.events import Event, ServeRequested
 from elasticd.errors import ElasticdError, UsageError
 from elasticd.ops.admin import full_app, reading_app
 from elasticd.ops.admin_ports import AdminPorts
@@ -29,31 +25,39 @@ from elasticd.ops.hangup import Hangups
 from elasticd.runtime.agent_orders import AgentOrders
 from elasticd.runtime.cluster_watch import ClusterWatch
 from elasticd.runtime.config import ControllerConfig
+from elasticd.runtime.contained import one_line
+from elasticd.runtime.days import Days
 from elasticd.runtime.drill import Drill
-from elasticd.runtime.eternal import Eternal, for_ever
+from elasticd.runtime.eternal import PartEnded
 from elasticd.runtime.executor import Executor
+from elasticd.runtime.fault_memory import TIMES, FaultMemory, root_of, signature_of
 from elasticd.runtime.inbox import Inbox
 from elasticd.runtime.ledger import Ledger
-from elasticd.runtime.loop import ControlLoop
+from elasticd.runtime.life import Shell, live
+from elasticd.runtime.loop import ControlLoop, ControlLoopFailed
+from elasticd.runtime.observe_only import observe, refuse
 from elasticd.runtime.orders import OrderMaker
 from elasticd.runtime.ownership import check_ownership
 from elasticd.runtime.performer import Identity, Performer
 from elasticd.runtime.picture import Picture
 from elasticd.runtime.pools import Pools
-from elasticd.runtime.ports import ControlCore
+from elasticd.runtime.ports import CoreFactory
+from elasticd.runtime.recorder import Recorder
 from elasticd.runtime.reload import Reloader
 from elasticd.runtime.source_file import SourceFile
+from elasticd.runtime.stopping import Stop
 from elasticd.runtime.table_holder import TableHolder
 from elasticd.runtime.wiring import Wiring
-
-CoreFactory = Callable[[str, int, Sequence[Row]], ControlCore]
-"""Makes the core from the ledger's id, the epoch and the rows of an earlier life."""
 
 _log = structlog.get_logger()
 
 
 class ControllerFailed(ElasticdError):
     """The controller met a fault that nobody foresaw."""
+
+
+_FAULTS = (ControllerFailed, ControlLoopFailed, PartEnded)
+"""Errors for people that tell of a fault of ours; any other one is a refusal that it explains."""
 
 
 async def run_controller(
@@ -63,45 +67,62 @@ async def run_controller(
 
     `hangups` has collected SIGHUP since the configuration was read.
     """
-    async with contextlib.AsyncExitStack() as parts:
-        await _run(config, core_factory, hangups or Hangups(), parts)
-    _log.info("controller_stopped", machines="kept")
+    hangups = hangups or Hangups()
+    faults = FaultMemory(config.state_dir)
+    stop = Stop()
+    with stop.life():
+        if not faults.only_observe:
+            try:
+                await _act(config, core_factory, hangups, faults, stop)
+            except Exception as raised:
+                _judge(raised, faults)
+            else:
+                return
+        await observe(config, core_factory, faults, stop, hangups)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shell:
-    """What moves, once built."""
+def _judge(raised: Exception, faults: FaultMemory) -> None:
+    """Returns only when there is nothing left but to observe; else raises what ends the process."""
+    if isinstance(raised, ElasticdError) and not isinstance(raised, _FAULTS):
+        raise raised
+    if not isinstance(raised, ControlLoopFailed):  # that one was noted when it happened
+        faults.note(raised, Clock().now())
+        _log.error("controller_failed", exc_info=raised)
+    if faults.only_observe:
+        return
+    if isinstance(raised, ElasticdError):
+        raise raised
+    raise ControllerFailed(
+        f"the controller met a fault: {one_line(repr(root_of(raised)))} ({signature_of(raised)}); "
+        "machines and replicas go on, and the gateway with its last table. It must be started "
+        f"again; the same fault {TIMES} times, and it only observes"
+    ) from raised
 
-    control: ControlLoop
-    executor: Executor
-    tables: TableHolder
-    reloader: Reloader
-    ports: AdminPorts
-    eternal: Mapping[str, Eternal]
 
-
-async def _run(
+async def _act(
     config: ControllerConfig,
     core_factory: CoreFactory,
     hangups: Hangups,
-    parts: contextlib.AsyncExitStack,
+    faults: FaultMemory,
+    stop: Stop,
 ) -> None:
-    ledger = await Ledger.open(config.state_dir, config.journal)
-    parts.push_async_callback(ledger.aclose)
-    check_ownership(config.state_dir, config.wishes.fleet({}, {}), ledger.restored.rows)
-    stop = parts.enter_context(_stop_signals())
-    shell = await _build(config, core_factory, parts, ledger)
-    parts.push_async_callback(shell.executor.aclose)
-    await parts.enter_async_context(serve_unix(full_app(shell.ports), config.admin_socket))
-    if config.admin_listen is not None:
-        reading = reading_app(shell.ports)
-        await parts.enter_async_context(serve_tcp(reading, *config.admin_listen))
-    parts.callback(shell.tables.close)
-    parts.enter_context(hangups.heard_by(shell.reloader.request))
-    _log.info("controller_started", epoch=ledger.restored.epoch, rows=len(ledger.restored.rows))
-    await _until_stopped(shell, stop, config.fault_linger)
-    await shell.executor.aclose(config.stop_grace)
-    await shell.control.flush()
+    async with contextlib.AsyncExitStack() as parts:
+        ledger = await Ledger.open(config.state_dir, config.journal)
+        parts.push_async_callback(ledger.aclose)
+        stop.listen()
+        check_ownership(config.state_dir, config.wishes.fleet({}, {}), ledger.restored.rows)
+        shell = await _build(config, core_factory, parts, ledger)
+        parts.push_async_callback(shell.executor.aclose)
+        await parts.enter_async_context(serve_unix(full_app(shell.ports), config.admin_socket))
+        if config.admin_listen is not None:
+            reading = reading_app(shell.ports)
+            await parts.enter_async_context(serve_tcp(reading, *config.admin_listen))
+        parts.callback(shell.tables.close)
+        parts.enter_context(hangups.heard_by(shell.reloader.request))
+        restored = ledger.restored
+        _log.info("controller_started", epoch=restored.epoch, rows=len(restored.rows))
+        await live(shell, stop, config, faults)
+    _log.info("controller_stopped", machines="kept")
 
 
 async def _build(
@@ -109,7 +130,7 @@ async def _build(
     core_factory: CoreFactory,
     parts: contextlib.AsyncExitStack,
     ledger: Ledger,
-) -> _Shell:
+) -> Shell:
     restored = ledger.restored
     clock = Clock(floor=restored.last_time)
     secret = _cluster_secret(config.state_dir)
@@ -119,7 +140,8 @@ async def _build(
     parts.push_async_callback(pools.aclose)
     orders = OrderMaker(secret.engine_key, config.engine_ports)
     sources = SourceFile(config.state_dir)
-    wiring = Wiring(config.wishes, identity, sources, pools, orders, inbox.put)
+    days = Days(config.wishes.day_starts, clock, inbox.put)
+    wiring = Wiring(config.wishes, identity, sources, pools, orders, inbox.put, days.set)
     wiring.apply(config.wishes)
     client = AgentClient(config.agent_url, secret.agent_token)
     agent = AgentOrders(await parts.enter_async_context(client), clock)
@@ -135,15 +157,24 @@ async def _build(
         lambda node_id, gpus: config.bootstrap(node_id, secret.join_token(node_id), gpus),
     )
     executor = Executor(performer, inbox.put)
-    control = ControlLoop(core, clock, inbox, ledger, executor, tables.publish)
+    recorder = Recorder()
+    recorder.begin(restored, core)
+    control = ControlLoop(core, clock, inbox, ledger, executor, tables.publish, recorder)
+
+    def emit(event: Event) -> None:
+        if control.health.fault:
+            refuse(event, f"nothing is done any more: the controller {control.health.problem}")
+        inbox.put(event)
+
     cluster = ClusterWatch(agent, clock, inbox.put, config.poll)
-    picture = Picture(core, clock, restored, pools.providers)
+    picture = Picture(core, clock, restored, pools.providers, ledger.summary)
     reloader = Reloader(config.wishes, wiring.apply, picture.machines, clock, inbox.put)
     ports = AdminPorts(
         status=lambda: picture.status(control.health, cluster, executor, reloader.summary()),
         problem=lambda: control.health.problem,
         waiting_for=lambda: picture.waiting_for(control.health, cluster),
-        emit=inbox.put,
+        emit=emit,
+        recorded=control.recorded,
         preempt=Drill(core, clock, pools.providers).preempt,
         tables=tables,
         journal=ledger.read_journal,
@@ -151,11 +182,12 @@ async def _build(
     )
     eternal = {
         "cluster watch": cluster.run,
+        "days": days.run,
         "pools": pools.run,
         "reload": reloader.run,
         "sources": wiring.resolver.run,
     }
-    return _Shell(control, executor, tables, reloader, ports, eternal)
+    return Shell(control, inbox, executor, tables, reloader, ports, eternal)
 
 
 def _cluster_secret(state_dir: Path) -> ClusterSecret:
@@ -169,53 +201,3 @@ def _cluster_secret(state_dir: Path) -> ClusterSecret:
             f"{bad.filename or state_dir}: cannot be read or made ({bad.strerror}); see that the "
             "daemon's user may read and write there"
         ) from bad
-
-
-async def _until_stopped(shell: _Shell, stop: asyncio.Event, linger: float) -> None:
-    """Runs the parts side by side until `stop`; any of them that ends before is a fault."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            loop = group.create_task(_lingering(shell.control, stop, linger), name="control loop")
-            others = [
-                group.create_task(for_ever(name, part), name=name)
-                for name, part in shell.eternal.items()
-            ]
-            await stop.wait()
-            shell.control.request_stop()
-            await loop
-            for task in others:
-                task.cancel()
-    except ExceptionGroup as faults:
-        fault = _first(faults)
-        if isinstance(fault, ElasticdError):
-            raise fault from faults
-        raise ControllerFailed(f"the controller met a fault: {fault!r}") from faults
-
-
-async def _lingering(control: ControlLoop, stop: asyncio.Event, linger: float) -> None:
-    """Keeps the admin API up for a moment after a fault, so that people can see what happened."""
-    try:
-        await control.run()
-    except ElasticdError:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(linger):
-                await stop.wait()
-        raise
-
-
-def _first(faults: BaseExceptionGroup[BaseException]) -> BaseException:
-    fault = faults.exceptions[0]
-    return _first(fault) if isinstance(fault, BaseExceptionGroup) else fault
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[asyncio.Event]:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -18,3 +19,21 @@ async def for_ever(name: str, part: Eternal) -> None:
     """Runs the part. Raises `PartEnded` when it returns."""
     await part()
     raise PartEnded(f"{name}: ended, though it should run for ever")
+
+
+async def again_and_again(
+    name: str, part: Eternal, on_fault: Callable[[Exception], None], pause: Callable[[int], float]
+) -> None:
+    """Runs a part whose faults concern nobody else: told to `on_fault`, and begun again.
+
+    `pause`: the seconds before that, from how many short lives it had in a row.
+    """
+    now, faults = asyncio.get_running_loop().time, 0
+    while True:
+        began = now()
+        try:
+            await for_ever(name, part)
+        except Exception as fault:
+            faults = 1 if now() - began > pause(faults) else faults + 1
+            on_fault(fault)
+        await asyncio.sleep(pause(faults))

@@ -13,6 +13,7 @@ from elasticd.runtime.config import PoolConfig
 from elasticd.runtime.hub_api import Hub
 from elasticd.secret import SecretUnavailable
 from elasticd.settings.configuration import Configuration
+from elasticd.settings.day_start import DayStart
 from elasticd.settings.fleet import hub_sources, secret_env, source_text, to_fleet
 from elasticd.settings.load import Providers, load
 from elasticd.settings.reload import Reload, compare
@@ -58,6 +59,11 @@ class FileWishes:
     def sources(self) -> tuple[str, ...]:
         """What a hub must be asked about."""
         return tuple(str(source) for source in hub_sources(self.configuration))
+
+    @property
+    def day_starts(self) -> DayStart:
+        """When the budget's day begins."""
+        return self.configuration.settings.budget.day_starts
 
     def hub(self) -> Hub:
         """Where the hub is. Without its token it still answers for what is public."""

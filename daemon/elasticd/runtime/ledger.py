@@ -7,137 +7,142 @@ tells why. Knows nothing of what a row means. SQLite blocks, so all of it runs i
 from __future__ import annotations
 
 import asyncio
-import json
-import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import structlog
+
 from elasticd.core.fleet import Row
-from elasticd.runtime.ledger_file import (
+from elasticd.runtime.ledger_content import write_meta, write_row
+from elasticd.runtime.ledger_copier import Copier, CopyState
+from elasticd.runtime.ledger_errors import (
     LedgerRefused,
+    LedgerUnavailable,
+    LedgerWriteFailed,
     disk_refusals,
-    open_ledger_file,
-    read_only,
-    unreadable,
+    unavailable,
 )
+from elasticd.runtime.ledger_file import open_ledger_file, read_only, told_clearly
+from elasticd.runtime.ledger_journal import JournalEntry, JournalLimits, read_entries, write_entry
+from elasticd.runtime.ledger_transaction import Transaction
 from elasticd.runtime.state_lock import StateLock
 
+__all__ = [
+    "JournalEntry",
+    "JournalLimits",
+    "Ledger",
+    "LedgerRefused",
+    "LedgerStore",
+    "LedgerUnavailable",
+    "LedgerWriteFailed",
+    "Restored",
+    "read_journal_file",
+]
+
 T = TypeVar("T")
+
+LEDGER_FILE = "ledger.sqlite"
 
 _TRIM_STEP = 64
 """Entries that are dropped at once: trimming one by one would cost a delete per commit."""
 
-
-class LedgerWriteFailed(Exception):
-    """A commit did not happen (disk full, I/O error) and left nothing behind."""
-
-
-@dataclass(frozen=True, slots=True)
-class JournalLimits:
-    """How much of the journal is kept: the newest entries within both bounds."""
-
-    entries: int = 100_000
-    size: int = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """What happened at one time and what was decided, as plain JSON.
-
-    `quiet`: the steps since the entry before that changed nothing, packed (`runtime.recorder`).
-    `core`: the version of the core that decided.
-    """
-
-    at: float
-    events: tuple[dict[str, Any], ...]
-    plan: dict[str, Any]
-    seq: int = 0
-    epoch: int = 0
-    quiet: bytes = b""
-    core: str = ""
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What the ledger held when it was opened; `last_time` is the floor for the clock, seconds."""
+    """What the ledger held when it was opened; `last_time` is the floor for the clock, seconds.
+
+    `told`: what was done to the file on the way (migrated, repaired), sentences for people.
+    """
 
     ledger_id: str
     epoch: int
     last_time: float
     rows: tuple[Row, ...]
+    told: tuple[str, ...] = ()
 
 
 class LedgerStore:
-    """The blocking half: one connection, used by one thread at a time."""
+    """The blocking half: one connection, used by one thread at a time.
 
-    def __init__(self, state_dir: Path, limits: JournalLimits) -> None:
+    `core` is the version of the core whose decisions are written, where an entry names none.
+    """
+
+    def __init__(self, state_dir: Path, limits: JournalLimits, core: str = "") -> None:
         self._limits = limits
+        self._core = core
+        self._path = state_dir / LEDGER_FILE
         with disk_refusals(state_dir):
             state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = StateLock(state_dir)
         try:
-            self._open(state_dir / "ledger.sqlite")
+            self._open()
         except BaseException:
             self._lock.release()
             raise
+        self.copier = Copier(self._path)
+        self.copier.start()
 
-    def _open(self, path: Path) -> None:
-        self._db = open_ledger_file(path)
+    def _open(self) -> None:
+        opened = open_ledger_file(self._path)
+        self._db = opened.db
+        meta = opened.content.meta
         try:
-            self.restored = self._restore()
-            self._count, self._size = self._db.execute(
-                "SELECT count(*), coalesce(sum(size), 0) FROM journal"
-            ).fetchone()
-        except LedgerWriteFailed as failed:
+            with told_clearly(self._path):
+                epoch = self._begin(int(meta["epoch"]) + 1)
+                self._count, self._size = self._db.execute(
+                    "SELECT count(*), coalesce(sum(size), 0) FROM journal"
+                ).fetchone()
+                log = self._path.with_name(f"{LEDGER_FILE}-wal")
+                self._files = [path for path in (self._path, log) if path.exists()]
+                self._places = [place_of(path) for path in self._files]
+        except BaseException:
             self._db.close()
-            raise LedgerRefused(
-                f"{path}: cannot be written ({failed}); "
-                "see to disk space and to the owner of the file"
-            ) from failed
-        except (sqlite3.DatabaseError, ValueError) as bad:
-            self._db.close()
-            raise unreadable(path, bad) from bad
-
-    def _restore(self) -> Restored:
-        """Reads everything, then begins an epoch: on disk before anything is named after it."""
-        rows = tuple(
-            Row(kind, key, json.loads(doc))
-            for kind, key, doc in self._db.execute("SELECT kind, id, doc FROM rows")
+            raise
+        self.restored = Restored(
+            meta["ledger_id"], epoch, float(meta["last_time"]), opened.content.rows, opened.told
         )
-        with _Transaction(self._db):
-            self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'epoch'")
-        meta = dict(self._db.execute("SELECT key, value FROM meta"))
-        return Restored(meta["ledger_id"], int(meta["epoch"]), float(meta["last_time"]), rows)
+
+    def _begin(self, epoch: int) -> int:
+        """A new epoch, on the disk before anything is named after it, and not in the log alone."""
+        try:
+            with Transaction(self._db):
+                write_meta(self._db, "epoch", str(epoch))
+        except LedgerWriteFailed as failed:
+            raise unavailable(self._path, failed) from failed
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return epoch
 
     def commit(self, at: float, rows: Sequence[Row], entries: Sequence[JournalEntry]) -> None:
         """Writes everything or nothing. Raises `LedgerWriteFailed`."""
-        with _Transaction(self._db):
+        self._check_place()
+        with Transaction(self._db):
             for row in rows:
-                self._write_row(row)
+                write_row(self._db, row)
             size = self._size + sum(self._write_entry(entry) for entry in entries)
             count, size = self._trim(self._count + len(entries), size)
-            self._db.execute("UPDATE meta SET value = ? WHERE key = 'last_time'", (repr(at),))
+            write_meta(self._db, "last_time", repr(float(at)))
         self._count, self._size = count, size
-
-    def _write_row(self, row: Row) -> None:
-        if row.doc is None:
-            self._db.execute("DELETE FROM rows WHERE kind = ? AND id = ?", (row.kind, row.id))
-        else:
-            self._db.execute(
-                "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", (row.kind, row.id, _dump(row.doc))
-            )
+        if rows:
+            self.copier.rows_changed()
 
     def _write_entry(self, entry: JournalEntry) -> int:
-        events, plan = _dump(entry.events), _dump(entry.plan)
-        size = len(events) + len(plan)
-        self._db.execute(
-            "INSERT INTO journal (at, epoch, events, plan, size) VALUES (?, ?, ?, ?, ?)",
-            (entry.at, self.restored.epoch, events, plan, size),
-        )
-        return size
+        told = entry if entry.core else replace(entry, core=self._core)
+        return write_entry(self._db, replace(told, seq=0), self.restored.epoch)
+
+    def _check_place(self) -> None:
+        """SQLite goes on writing to a file that has been removed: nobody would find it again."""
+        for path, place in zip(self._files, self._places, strict=True):
+            try:
+                found = place_of(path)
+            except OSError as bad:
+                raise LedgerWriteFailed(f"{path}: {bad.strerror}; put it back") from bad
+            if found != place:
+                raise LedgerWriteFailed(f"{path}: replaced by another file; put the old one back")
 
     def _trim(self, count: int, size: int) -> tuple[int, int]:
         """Drops the oldest entries, a few more than needed so that it is not done every time."""
@@ -154,12 +159,19 @@ class LedgerStore:
 
     def read_journal(self, since_seq: int, since: float, limit: int) -> list[JournalEntry]:
         """Entries after `since_seq` and not before `since`, oldest first."""
-        return _read_journal(self._db, since_seq, since, limit)
+        return list(read_entries(self._db, since_seq, since, limit))
 
     def close(self) -> None:
         """Closes the file and lets the next controller in."""
+        self.copier.stop()
         self._db.close()
         self._lock.release()
+
+
+def place_of(path: Path) -> tuple[int, int]:
+    """Which file stands at a path."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 class Ledger:
@@ -171,17 +183,24 @@ class Ledger:
         self.restored = store.restored
 
     @classmethod
-    async def open(cls, state_dir: Path, limits: JournalLimits | None = None) -> Self:
-        """Takes the state directory. Raises `StateDirInUse` and `LedgerRefused`."""
+    async def open(
+        cls, state_dir: Path, limits: JournalLimits | None = None, core: str = ""
+    ) -> Self:
+        """Takes the state directory. `core`: the version of the core whose decisions are written.
+
+        Raises `StateDirInUse`, `LedgerRefused` (for good) and `LedgerUnavailable` (for now).
+        """
         thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         loop = asyncio.get_running_loop()
         try:
             store = await loop.run_in_executor(
-                thread, LedgerStore, state_dir, limits or JournalLimits()
+                thread, LedgerStore, state_dir, limits or JournalLimits(), core
             )
         except BaseException:
             thread.shutdown(wait=False)
             raise
+        for told in store.restored.told:
+            _log.warning("ledger_changed", what=told)
         return cls(store, thread)
 
     async def commit(self, at: float, rows: Sequence[Row], entries: Sequence[JournalEntry]) -> None:
@@ -193,6 +212,20 @@ class Ledger:
     ) -> list[JournalEntry]:
         """Entries after `since_seq` and not before `since` (seconds), oldest first."""
         return await self._call(lambda: self._store.read_journal(since_seq, since, limit))
+
+    def copy_state(self) -> CopyState:
+        """The previous copy that a damaged ledger could be replaced by."""
+        return self._store.copier.state()
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-able, for the status: age (seconds, `None`: none) and problem of the copy, and what
+        was done to the file at this start."""
+        copy = self.copy_state()
+        return {
+            "copy_age": copy.age,
+            "copy_error": copy.error,
+            "told": list(self.restored.told),
+        }
 
     async def aclose(self) -> None:
         """Waits for a commit under way, then closes."""
@@ -207,54 +240,5 @@ def read_journal_file(
     state_dir: Path, since_seq: int = 0, since: float = 0.0, limit: int = 1000
 ) -> list[JournalEntry]:
     """The journal without a controller, for commands. Raises `LedgerRefused`."""
-    with read_only(state_dir / "ledger.sqlite") as db:
-        return _read_journal(db, since_seq, since, limit)
-
-
-def _read_journal(
-    db: sqlite3.Connection, since_seq: int, since: float, limit: int
-) -> list[JournalEntry]:
-    return [
-        JournalEntry(at, tuple(json.loads(events)), json.loads(plan), seq, epoch)
-        for seq, at, epoch, events, plan in db.execute(
-            "SELECT seq, at, epoch, events, plan FROM journal"
-            " WHERE seq > ? AND at >= ? ORDER BY seq LIMIT ?",
-            (since_seq, since, limit),
-        )
-    ]
-
-
-class _Transaction:
-    """`BEGIN IMMEDIATE … COMMIT`; on any error everything is taken back.
-
-    What the disk is to blame for becomes `LedgerWriteFailed`; a damaged file stays a fault.
-    """
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as failed:
-            raise LedgerWriteFailed(str(failed)) from failed
-
-    def __exit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> None:
-        if exc is None:
-            try:
-                self._db.execute("COMMIT")
-            except sqlite3.OperationalError as failed:
-                self._roll_back()
-                raise LedgerWriteFailed(str(failed)) from failed
-            return
-        self._roll_back()
-        if isinstance(exc, sqlite3.OperationalError):
-            raise LedgerWriteFailed(str(exc)) from exc
-
-    def _roll_back(self) -> None:
-        if self._db.in_transaction:  # SQLite itself rolls back after some errors
-            self._db.execute("ROLLBACK")
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    with read_only(state_dir / LEDGER_FILE) as db:
+        return list(read_entries(db, since_seq, since, limit))

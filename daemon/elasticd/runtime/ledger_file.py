@@ -1,4 +1,4 @@
-"""The SQLite file behind the ledger: its schema, and how it is opened or refused.
+"""The SQLite file behind the ledger: how it is made, opened or refused.
 
 Everything here blocks; `runtime.ledger` calls it from a thread of its own. A file that cannot be
 read in full is refused: it is never taken for "nothing is running".
@@ -11,113 +11,154 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from elasticd.errors import ElasticdError
+from elasticd.runtime.ledger_content import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    Content,
+    connect,
+    read_content,
+    schema_of,
+)
+from elasticd.runtime.ledger_copy import previous_of, sync, way_back
+from elasticd.runtime.ledger_errors import (
+    ContentDamaged,
+    LedgerRefused,
+    disk_refusals,
+    passes,
+    unavailable,
+)
+from elasticd.runtime.ledger_header import read_header
+from elasticd.runtime.ledger_migrations import migrate
+from elasticd.runtime.ledger_repair import rebuild, write_new
 
-SCHEMA_VERSION = 1
-APPLICATION_ID = 0x656C6473
-"""`elds`: tells our file from any other program's SQLite file."""
 
-_SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID, STRICT;
-CREATE TABLE rows (
-    kind TEXT NOT NULL, id TEXT NOT NULL, doc TEXT NOT NULL, PRIMARY KEY (kind, id)
-) WITHOUT ROWID, STRICT;
-CREATE TABLE journal (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, epoch INTEGER NOT NULL,
-    events TEXT NOT NULL, plan TEXT NOT NULL, size INTEGER NOT NULL
-) STRICT;
-CREATE INDEX journal_at ON journal (at);
-"""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A ledger of the present schema with checked content.
 
-
-class LedgerRefused(ElasticdError):
-    """The ledger cannot be trusted or read: nothing is started on top of it.
-
-    The exit code is that of a wrong configuration: trying again does not help.
+    `told`: what was done to it on the way, sentences for people.
     """
 
-    exit_code = 2
+    db: sqlite3.Connection
+    content: Content
+    told: tuple[str, ...] = ()
 
 
-def open_ledger_file(path: Path) -> sqlite3.Connection:
-    """Opens the ledger, made complete on first use. Raises `LedgerRefused`."""
-    try:
-        with disk_refusals(path):
-            if not os.path.lexists(path):  # a link to a disk that is not mounted is a ledger
-                _create(path)
-            _check_access(path)
+def open_ledger_file(path: Path) -> Opened:
+    """Opens the ledger, made complete on first use. Raises `LedgerRefused`, `LedgerUnavailable`."""
+    with told_clearly(path):
+        if not os.path.lexists(path):  # a link to a disk that is not mounted is a ledger
+            _create(path)
+        _check_access(path)
+        identify(path)
         with contextlib.ExitStack() as on_trouble:
-            db = _connect(path)
-            on_trouble.callback(db.close)
-            check_identity(db, path)
-            _check_content(db, path)
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
+            opened = _made_present(path, on_trouble)
+            opened.db.execute("PRAGMA journal_mode = WAL")
+            opened.db.execute("PRAGMA synchronous = FULL")
             on_trouble.pop_all()
-    except sqlite3.DatabaseError as bad:
-        raise unreadable(path, bad) from bad
-    return db
+    return opened
+
+
+def _look(path: Path) -> Content:
+    """Through a connection that cannot write: a file that is refused keeps its log, too."""
+    options = "?mode=ro"
+    if path.with_name(f"{path.name}-journal").exists():
+        options = ""  # cut off before it had a log: only a writer can take that back
+    elif not path.with_name(f"{path.name}-wal").exists():
+        options = "?mode=ro&immutable=1"  # makes nothing beside it, for which there may be no room
+    uri = f"{path.absolute().as_uri()}{options}"
+    with contextlib.closing(connect(uri, uri=True)) as db:
+        return read_content(db)
+
+
+def _made_present(path: Path, on_trouble: contextlib.ExitStack) -> Opened:
+    """Repaired, or brought to this schema, where it has to be; nothing else is written."""
+    content = _look(path)
+    db = connect(str(path))
+    on_trouble.callback(db.close)
+    if content.elsewhere:
+        told = rebuild(db, path, content)
+        db = connect(str(path))
+        on_trouble.callback(db.close)
+        return Opened(db, read_content(db), (told,))
+    if schema_of(db) < SCHEMA_VERSION:
+        told = migrate(db, path, content)
+        return Opened(db, read_content(db), (told,))
+    return Opened(db, content)
 
 
 @contextlib.contextmanager
-def disk_refusals(path: Path) -> Iterator[None]:
-    """What the file system refuses of `path` or beside it becomes `LedgerRefused`."""
+def told_clearly(path: Path) -> Iterator[None]:
+    """Whatever is wrong with the ledger, as one error that says what, where, and what to do."""
     try:
-        yield
-    except OSError as bad:
-        raise LedgerRefused(
-            f"{bad.filename or path}: cannot be opened or made ({bad.strerror}); the daemon's user "
-            f"must be able to read and write {path} and its directory, on a disk that takes it"
-        ) from bad
+        with disk_refusals(path):
+            yield
+    except ContentDamaged as bad:
+        raise unreadable(path, bad) from bad
+    except sqlite3.Error as bad:
+        raise (unavailable(path, bad) if passes(bad) else unreadable(path, bad)) from bad
+
+
+def unreadable(path: Path, why: object) -> LedgerRefused:
+    """The refusal of a file that is ours and not whole."""
+    return LedgerRefused(
+        f"{path}: the ledger is damaged or cannot be read ({why}). Machines may be running and "
+        f"paid for, so nothing is started over it. {way_back(path)}"
+    )
 
 
 def _check_access(path: Path) -> None:
     """SQLite would only say that it is unable to open it; of a pipe it would never say anything."""
+    if path.is_symlink() and not path.exists():
+        raise LedgerRefused(
+            f"{path}: a link to {path.readlink()}, which is not there; mount the disk that it is "
+            "on, or put the ledger back"
+        )
+    _check_file(path)
+    os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+
+def _check_file(path: Path) -> None:
     if not path.is_file():
         raise LedgerRefused(
             f"{path}: not a file, so no ledger; put the ledger back there, or use another state_dir"
         )
-    os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
 
 @contextlib.contextmanager
 def read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """The ledger for reading beside a living writer, or with none. Raises `LedgerRefused`."""
-    with disk_refusals(path):
+    with told_clearly(path):
         if not path.exists():
             missing = "no ledger here; no controller has run with this state_dir"
             raise LedgerRefused(f"{path}: {missing}")
-    try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
-        with contextlib.closing(db):
-            check_identity(db, path)
+        _check_file(path)
+        identify(path)
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(connect(uri, uri=True)) as db:
             yield db
-    except sqlite3.DatabaseError as bad:
-        raise unreadable(path, bad) from bad
 
 
-def check_identity(db: sqlite3.Connection, path: Path) -> None:
-    """Refuses a foreign program's file and one of a newer elasticd."""
-    application, schema = (
-        db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-    )
-    if application != APPLICATION_ID:
+def identify(path: Path) -> None:
+    """Refuses a foreign program's file and one of a newer elasticd, and touches neither.
+
+    Raises `ContentDamaged` for what is no database.
+    """
+    header = read_header(path)
+    if header is None:
+        raise ContentDamaged("file is not a database")
+    if header.application != APPLICATION_ID:
         raise LedgerRefused(
-            f"{path}: not a ledger of elasticd (empty, or another program's file); "
-            "restore it from a backup, or use another state_dir"
+            f"{path}: not a ledger of elasticd (empty, or another program's file). {way_back(path)}"
         )
-    if schema > SCHEMA_VERSION:
+    if header.schema > SCHEMA_VERSION:
         raise LedgerRefused(
-            f"{path}: written by a newer elasticd (schema {schema}, this one reads up to "
-            f"{SCHEMA_VERSION}); start the newer version again"
+            f"{path}: written by a newer elasticd (schema {header.schema}, this one reads up to "
+            f"{SCHEMA_VERSION}), and left as it is; start the newer version again"
         )
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    # Autocommit: every transaction is opened and closed by name, none by the driver.
-    return sqlite3.connect(path, isolation_level=None, timeout=5.0, check_same_thread=False)
 
 
 def _create(path: Path) -> None:
@@ -128,44 +169,12 @@ def _create(path: Path) -> None:
             f"{path}: missing, but {leftover.name} is there: the ledger was lost or moved away; "
             "put it back, or remove the leftover to begin with an empty fleet"
         )
-    draft = path.with_name(f"{path.name}.new")
-    draft.unlink(missing_ok=True)
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    with contextlib.closing(_connect(draft)) as db:
-        db.execute("PRAGMA synchronous = FULL")
-        db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        db.executemany(
-            "INSERT INTO meta VALUES (?, ?)",
-            [("ledger_id", secrets.token_hex(16)), ("epoch", "0"), ("last_time", "0.0")],
+    copy = previous_of(path)
+    if os.path.lexists(copy):
+        raise LedgerRefused(
+            f"{path}: missing, but {copy.name} is there: the ledger was lost or moved away; put it "
+            f"back. {way_back(path)}. To begin with an empty fleet, remove the copy"
         )
-    draft.rename(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _check_content(db: sqlite3.Connection, path: Path) -> None:
-    found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if found != "ok":
-        raise unreadable(path, found)
-    known = {key for (key,) in db.execute("SELECT key FROM meta")}
-    missing = {"ledger_id", "epoch", "last_time"} - known
-    if missing:
-        raise unreadable(path, f"no {', '.join(sorted(missing))} in it")
-
-
-def unreadable(path: Path, why: object) -> LedgerRefused:
-    """The refusal of a file that is ours and not whole."""
-    return LedgerRefused(
-        f"{path}: the ledger is damaged or cannot be read ({why}). Machines may be running and "
-        "paid for: restore the file from a backup; before you remove it, end the machines of this "
-        "cluster at the provider"
-    )
+    meta = {"ledger_id": secrets.token_hex(16), "epoch": "0", "last_time": "0.0"}
+    write_new(path, Content(meta, ()), path.parent).rename(path)
+    sync(path.parent)

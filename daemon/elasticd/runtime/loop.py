@@ -7,8 +7,9 @@ never swallowed: nothing more is done, health turns red, and the process ends to
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import structlog
@@ -17,12 +18,15 @@ from elasticd.core.actions import Action, LaunchNode, Plan, PublishTable
 from elasticd.core.events import Event, LaunchFailed
 from elasticd.core.fleet import Row
 from elasticd.errors import ElasticdError
+from elasticd.ops.admin_http import Refused
+from elasticd.ops.repeats import Repeats, alike
 from elasticd.routing_table import RoutingTable
 from elasticd.runtime.inbox import Inbox
 from elasticd.runtime.ledger import JournalEntry, LedgerWriteFailed
 from elasticd.runtime.loop_health import LoopHealth
 from elasticd.runtime.performer import Call, subject_of
 from elasticd.runtime.ports import Clock, ControlCore
+from elasticd.runtime.receipts import Receipts
 from elasticd.runtime.recorder import Recorder
 
 SHORTEST_PAUSE = 0.02
@@ -63,6 +67,7 @@ class ControlLoop:
         ledger: Commits,
         executor: Starts,
         publish: Callable[[RoutingTable], None],
+        recorder: Recorder | None = None,
     ) -> None:
         self._core = core
         self._clock = clock
@@ -70,25 +75,25 @@ class ControlLoop:
         self._ledger = ledger
         self._executor = executor
         self._publish = publish
-        self._recorder = Recorder()
+        self._recorder = recorder or Recorder()
         self._stopping = False
+        self._decided, self._repeated = Repeats(first=3), Repeats()
+        self._receipts = Receipts()
         self.health = LoopHealth(clock)
 
     async def run(self) -> None:
         """Until `request_stop`. Raises `ControlLoopFailed`."""
-        try:
+        with self._failing_static():
             plan = await self._round(self._inbox.take_now(), act=not self._stopping)
             while not self._stopping:
                 events = await self._inbox.take(self._pause(plan))
                 if not self._stopping or events:
                     plan = await self._round(events, act=not self._stopping)
-        except Exception as fault:
-            self.health.fail(fault)
-            _log.exception("control_loop_failed")
-            raise ControlLoopFailed(
-                f"the control loop met a fault and stopped acting: {fault!r}; the gateway goes on "
-                "with its last table, the controller must be restarted"
-            ) from fault
+
+    async def recorded(self) -> bool:
+        """Returns once what was put into the inbox until now has been decided on: whether the
+        ledger has it. Raises `Refused` where nothing is decided any more."""
+        return await self._receipts.wait()
 
     def request_stop(self) -> None:
         """No new action from now on; `run` returns after the round under way."""
@@ -96,8 +101,29 @@ class ControlLoop:
         self._inbox.poke()
 
     async def flush(self) -> None:
-        """Writes down what was still heard after the stop; acts on nothing."""
-        await self._round(self._inbox.take_now(), act=False)
+        """Writes down what was still heard after the stop; acts on nothing. Raises
+        `ControlLoopFailed`."""
+        with self._failing_static():
+            await self._round(self._inbox.take_now(), act=False)
+            now = self._clock.now()
+            self._recorder.finish(now)
+            await self._write(now)
+        self._close_lines()
+
+    @contextlib.contextmanager
+    def _failing_static(self) -> Iterator[None]:
+        """After a fault nobody knows what the core believes: nothing of it is written or done."""
+        try:
+            yield
+        except Exception as fault:
+            self.health.fail(fault)
+            self._receipts.failed(Refused(503, f"nothing is done any more: {fault!r}"))
+            self._close_lines()
+            _log.exception("control_loop_failed")
+            raise ControlLoopFailed(
+                f"the control loop met a fault and stopped acting: {fault!r}; the gateway goes on "
+                "with its last table, the controller must be restarted"
+            ) from fault
 
     def _pause(self, plan: Plan) -> float | None:
         if plan.wake_at is None:
@@ -106,13 +132,15 @@ class ControlLoop:
 
     async def _round(self, events: Sequence[Event], *, act: bool) -> Plan:
         with self.health.busy():
+            self._receipts.begun()
             now = self._clock.now()
             plan = self._core.step(now, events)
             self._recorder.note(now, events, plan, self._core.changed_rows())
             calls = self._publish_first(plan.actions)
             written = await self._write(now)
-            _tell(events, plan)
-            if act:
+            self._receipts.ended(written)
+            self._tell(events, plan)
+            if act and not self._stopping:  # asked to stop meanwhile: the next life asks
                 self._executor.start(calls if written else self._withhold_launches(calls))
         return plan
 
@@ -144,6 +172,28 @@ class ControlLoop:
         recorder.written()
         return True
 
+    def _tell(self, events: Sequence[Event], plan: Plan) -> None:
+        """One line for a round that changed something; less often for what comes again and again.
+
+        The journal has every round.
+        """
+        if not plan.actions and not plan.reasons:
+            return
+        # Without a reason nothing new was decided: something is asked again.
+        lines = self._decided if plan.reasons else self._repeated
+        lines.tell(
+            "info",
+            "tick",
+            _kind(plan),
+            why=[f"{reason.subject}: {reason.text}" for reason in plan.reasons],
+            actions=[_named(action) for action in plan.actions],
+            after=dict(Counter(type(event).__name__ for event in events)),
+        )
+
+    def _close_lines(self) -> None:
+        for lines in (self._decided, self._repeated):
+            lines.close()
+
     def _withhold_launches(self, calls: list[Call]) -> list[Call]:
         """Without a ledger nothing is bought; ending, draining and orders to nodes go on.
 
@@ -164,15 +214,11 @@ class ControlLoop:
         return allowed
 
 
-def _tell(events: Sequence[Event], plan: Plan) -> None:
-    """One line for a round that changed something."""
-    if not plan.actions and not plan.reasons:
-        return
-    _log.info(
-        "tick",
-        why=[f"{reason.subject}: {reason.text}" for reason in plan.reasons],
-        actions=[_named(action) for action in plan.actions],
-        after=dict(Counter(type(event).__name__ for event in events)),
+def _kind(plan: Plan) -> tuple[frozenset[str], ...]:
+    """Rounds that differ in ids and figures alone are of one kind."""
+    return (
+        frozenset(alike(reason.text) for reason in plan.reasons),
+        frozenset(type(action).__name__ for action in plan.actions),
     )
 
 

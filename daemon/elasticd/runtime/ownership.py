@@ -1,7 +1,8 @@
 """Whether a ledger's machines can still be reached under the configuration they are found with.
 
-A renamed cluster or a pool taken out would leave machines that no list shows and no call reaches:
-paid for and forgotten. So the controller does not start over them.
+A renamed cluster would leave machines that no list shows and no call reaches: paid for and
+forgotten. So the controller does not start over them. Machines of a pool that is not configured any
+more are no reason to stand still: they are kept, and the core tells of them until the pool is back.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from elasticd.errors import UsageError
 
 
 def check_ownership(state_dir: Path, fleet: FleetSpec, rows: Sequence[Row]) -> None:
-    """Raises `UsageError` when living machines of `rows` belong to another cluster or pool."""
+    """Raises `UsageError` when living machines of `rows` belong to another cluster."""
     living = [
         row.doc
         for row in rows
@@ -31,10 +32,3 @@ def check_ownership(state_dir: Path, fleet: FleetSpec, rows: Sequence[Row]) -> N
                 f"the configuration says `cluster: {fleet.cluster}`; put the old name back and run "
                 "`elasticd down` before it is changed, or use another state_dir"
             )
-    lost = sorted({str(doc["pool"]) for doc in living} - {pool.name for pool in fleet.pools})
-    if lost:
-        raise UsageError(
-            f"{state_dir}: machines of pool {', '.join(map(repr, lost))} are not given back yet, "
-            "and the configuration has no such pool; put it back, and take it out of the models' "
-            "`pools` only, until its machines are gone"
-        )

@@ -48,7 +48,15 @@ from elasticd.provider import (
 from elasticd.runtime.orders import OrderMaker, UnknownSpec
 from elasticd.runtime.ports import Agent
 
-DEFINITE = (NoCapacity, QuotaExceeded, PriceTooHigh, AuthFailed, BillingBlocked, Rejected)
+DEFINITE = (
+    NoCapacity,
+    QuotaExceeded,
+    PriceTooHigh,
+    AuthFailed,
+    BillingBlocked,
+    Rejected,
+    InstanceNotFound,
+)
 """After these no machine comes of the launch; any other error leaves that open."""
 
 Call = LaunchNode | TerminateNode | ReadBootLog | StartReplica | StopReplica

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from elasticd import __version__
@@ -25,11 +25,13 @@ class Picture:
         clock: Clock,
         restored: Restored,
         pools: Mapping[str, PoolProvider],
+        ledger: Callable[[], dict[str, Any]],
     ) -> None:
         self._core = core
         self._clock = clock
         self._restored = restored
         self._pools = pools
+        self._ledger = ledger
         self._started = clock.now()
 
     def status(
@@ -53,6 +55,7 @@ class Picture:
                 "uptime": now - self._started,
                 "in_flight": executor.in_flight,
                 "reload": dict(reload),
+                "ledger": self._ledger(),
                 **health.summary(),
             },
             "agent": watch.summary(),

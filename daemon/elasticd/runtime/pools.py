@@ -17,7 +17,7 @@ from elasticd.core.specs import NodePool as PoolSpec
 from elasticd.errors import UsageError
 from elasticd.provider import PoolContext
 from elasticd.runtime.config import PoolConfig
-from elasticd.runtime.eternal import Eternal, for_ever
+from elasticd.runtime.contained import one_line
 from elasticd.runtime.observer import PoolWatch
 from elasticd.runtime.performer import Identity
 from elasticd.runtime.ports import Clock, Emit
@@ -92,7 +92,7 @@ class Pools:
                 self._watch(self._watching, name, pool)
 
     async def run(self) -> None:
-        """Until it is cancelled. A watch that fails or ends is a fault."""
+        """Until it is cancelled. A watch never fails: what breaks is its own pool's trouble."""
         try:
             async with asyncio.TaskGroup() as watching:
                 self._watching = watching
@@ -108,8 +108,8 @@ class Pools:
         for task in retiring:
             task.cancel()
         await asyncio.gather(*retiring, return_exceptions=True)
-        for provider in (*retiring.values(), *self._providers.values()):
-            await provider.aclose()
+        open_ones = (*retiring.values(), *self._providers.values())
+        await asyncio.gather(*(provider.aclose() for provider in open_ones))
 
     def _context(self, spec: PoolSpec, wanted: PoolConfig) -> PoolContext:
         return PoolContext(
@@ -125,21 +125,16 @@ class Pools:
         try:
             context.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             provider = wanted.plugin.create(context, wanted.options)
-        except Exception as bad:  # a provider's constructor may break in any way
-            raise PoolRefused(f"pool {context.pool!r} cannot be opened: {bad}") from bad
+        except BaseException as bad:  # a provider's constructor may break in any way
+            raise PoolRefused(f"pool {context.pool!r} cannot be opened: {one_line(bad)}") from bad
         return PoolProvider(context.pool, provider, self._clock, wanted.limits)
 
     def _watch(self, watching: asyncio.TaskGroup, name: str, pool: _OpenPool) -> None:
         _, wanted = pool.made_of
         watch = PoolWatch(pool.provider, wanted.watch_periods, self._clock, self._emit)
-        parts: dict[str, Eternal] = {
-            f"instances of {name}": watch.watch_instances,
-            f"offerings of {name}": watch.watch_offerings,
-        }
-        if watch.hears_notices:
-            parts[f"notices of {name}"] = watch.watch_notices
         pool.watches = [
-            watching.create_task(for_ever(what, part), name=what) for what, part in parts.items()
+            watching.create_task(part(), name=f"{what} of {name}")
+            for what, part in watch.parts().items()
         ]
 
     def _close(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from elasticd.agent_api.messages import ClusterState, ReplicaOrder
@@ -25,6 +25,10 @@ class ControlCore(Protocol):
     def changed_rows(self) -> list[Row]: ...
 
     def status(self, now: float) -> dict[str, Any]: ...
+
+
+CoreFactory = Callable[[str, int, Sequence[Row]], ControlCore]
+"""Makes the core from the ledger's id, the epoch and the rows of an earlier life."""
 
 
 class Agent(Protocol):

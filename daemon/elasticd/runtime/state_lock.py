@@ -33,8 +33,12 @@ class StateLock:
                 f"another controller (pid {holder}) uses {state_dir}; "
                 "stop it first, or give this one a state_dir of its own"
             ) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            self.release()  # or the next try, in this process, would find it taken by nobody
+            raise
 
     def release(self) -> None:
         """Lets the next one in. The file stays: removing it would let two hold "the" lock."""

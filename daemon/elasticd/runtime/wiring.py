@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from elasticd.core.events import Configured
@@ -13,6 +14,7 @@ from elasticd.runtime.pools import Pools
 from elasticd.runtime.ports import Emit
 from elasticd.runtime.source_file import SourceFile
 from elasticd.runtime.sources import SourceResolver
+from elasticd.settings.day_start import DayStart
 
 
 class Wiring:
@@ -26,12 +28,14 @@ class Wiring:
         pools: Pools,
         orders: OrderMaker,
         emit: Emit,
+        set_day: Callable[[DayStart], None] = lambda _: None,
     ) -> None:
         self._wishes = wishes
         self._identity = identity
         self._pools = pools
         self._orders = orders
         self._emit = emit
+        self._set_day = set_day
         self._told: FleetSpec | None = None
         self.resolver = SourceResolver(source_file, wishes.hub(), self.retell)
 
@@ -39,6 +43,7 @@ class Wiring:
         """All of it, or an `ElasticdError` and nothing. `changed`: the paths, for the record."""
         change = self._pools.prepare(self._fleet(wishes), wishes.pools)
         self._wishes = wishes
+        self._set_day(wishes.day_starts)
         self.resolver.set_sources(wishes.sources, wishes.hub())
         # Before the pools are watched: the core drops what it hears of a pool it does not know.
         self._tell(retry_failed=True, changed=changed)

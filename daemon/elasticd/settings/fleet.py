@@ -11,6 +11,7 @@ from typing import Final
 
 from elasticd.core import specs
 from elasticd.core.fit import MemorySettings, ModelShape, read_settings
+from elasticd.settings.budget_rules import price_currency
 from elasticd.settings.engine_env import identity, secret_values, shown
 from elasticd.settings.engine_options import as_text
 from elasticd.settings.load import Configuration
@@ -34,6 +35,7 @@ def to_fleet(
             _model(model, configuration, everywhere, resolved) for model in settings.models
         ),
         pools=tuple(_pool(pool) for pool in settings.node_pools),
+        budget=_budget(configuration),
     )
 
 
@@ -56,6 +58,18 @@ def source_text(model: Model) -> str:
     """The source as `resolved` knows it: a hub's with its revision, others as they stand."""
     source = parse_source(model.source)
     return str(source) if isinstance(source, HubSource) else model.source
+
+
+def _budget(configuration: Configuration) -> specs.Budget:
+    """Everything in one currency; without caps and rates in that of the pools' own prices."""
+    budget = configuration.settings.budget
+    hour, day = budget.max_per_hour, budget.max_per_day
+    return specs.Budget(
+        currency=budget.currency or price_currency(configuration.options.values()) or "USD",
+        max_per_hour=None if hour is None else budget.converted(hour),
+        max_per_day=None if day is None else budget.converted(day),
+        rates=tuple(sorted((name, rate.micros) for name, rate in budget.rates.items())),
+    )
 
 
 def _pool(pool: NodePool) -> specs.NodePool:

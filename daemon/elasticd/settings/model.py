@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator
 
 from elasticd.option_types import Duration, Timeout
+from elasticd.settings.budget import Budget
 from elasticd.settings.engine_env import EnvValue
 from elasticd.settings.sections import Admin, Agent, Gateway, Ray, Section, Weights
 from elasticd.settings.sources import parse_source
@@ -163,6 +164,8 @@ class Settings(Section):
     """The cluster agent."""
     weights: Weights = Weights()
     """Models from a hub."""
+    budget: Budget = Budget()
+    """What the rent of machines may come to."""
     node_pools: Annotated[tuple[NodePool, ...], Field(strict=False)]
     """Where machines may come from."""
     models: Annotated[tuple[Model, ...], Field(strict=False)]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from elasticd.core.fit import read_settings
 from elasticd.nearest import choice
 from elasticd.settings.accelerators import accelerators
+from elasticd.settings.budget_rules import budget_rules
 from elasticd.settings.document import Place, Problem
 from elasticd.settings.draft import Draft, Finding
 from elasticd.settings.engine_options import as_text, gpus_of, option_problem
@@ -24,6 +25,7 @@ def broken_rules(draft: Draft) -> Iterator[Finding]:
     yield from _who_may_ask(draft)
     yield from _one_head(draft)
     yield from accelerators(draft)
+    yield from budget_rules(draft)
     for index, model in enumerate(draft.settings.models):
         yield from _scaling(("models", index, "scaling"), model)
         yield from _engine(("models", index), model)

@@ -9,11 +9,13 @@ directory makes this cloud misbehave while it runs, see `switches`.
 |---|---|
 | `options` | the pool's keys in the configuration |
 | `switches` | `cloud.json`: out of capacity, slow boot, hang, failing launches |
-| `records` | a machine's files: what was launched, what it is told, what is left of the dead |
+| `records` | a machine's files: what was launched, how it is doing, what it is told |
+| `graves` | what is left of machines that are no more |
 | `process` | making a namespace, asking whether it lives, killing it |
 | `environment` | what of our environment a machine sees |
 | `machine_init` | process 1 of a machine; runs by itself, standard library only |
 | `cloud` | the machines of one pool, blocking |
+| `threads` | the few threads in which `cloud` blocks |
 | `provider` | the contract, asynchronous |
 """
 

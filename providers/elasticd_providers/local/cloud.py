@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,16 +27,24 @@ from elasticd.provider import (
 from elasticd_providers.local import process
 from elasticd_providers.local.catalog import Catalog
 from elasticd_providers.local.environment import machine_environment
+from elasticd_providers.local.graves import Graves
 from elasticd_providers.local.machine_init import now as boot_clock
-from elasticd_providers.local.records import Control, MachineFiles, MachineRecord
+from elasticd_providers.local.records import (
+    Control,
+    Illegible,
+    MachineFiles,
+    MachineRecord,
+)
 from elasticd_providers.local.switches import Switches
 
 ADDRESS = "127.0.0.1"
 _START_LIMIT = 30.0
 """Seconds until the init of a new machine must have said something."""
 _KILL_PATIENCE = 1.0
-_REMEMBERED = 50
-"""So many dead machines keep their record and boot log."""
+_SHOWN = 8192
+"""Bytes of a boot log that are shown, its end."""
+_SAID_WHEN_KILLED = "unshare: sigprocmask unblock failed: Invalid argument"
+"""By util-linux, of every machine that was killed; it would be read as the cause."""
 _LONGEST_NODE_DIR = 40
 """Ray's unix sockets lie below it, and their paths are limited to 107 bytes."""
 _SHORTEST_BASE = Path("/tmp")  # noqa: S108
@@ -50,10 +57,9 @@ class Cloud:
         self._context = context
         self._catalog = catalog
         self._machines = context.state_dir / "machines"
-        self._gone = context.state_dir / "gone"
+        self._graves = Graves(context.state_dir / "gone")
         self._lock = context.state_dir / "pool.lock"
-        for directory in (self._machines, self._gone):
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._machines.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def offerings(self, switches: Switches) -> list[Offering]:
         """All of the catalog, sold out where the switches or the number of machines say so."""
@@ -67,10 +73,10 @@ class Cloud:
         with process.exclusively(self._lock):
             if process.alive(files):
                 return _instance(files, _known(files))
-            self._bury(files)
-            dead = MachineFiles(self._gone / instance_id).record()
+            self._graves.bury(files)
+            dead = self._dead(instance_id, request)
             if dead is not None:
-                return _described(dead, InstanceState.STOPPING)
+                return dead
             machines = len(list(self._living()))
             offering = self._catalog.choose(request.offerings, switches, machines=machines)
             self._write_intent(files, request, offering, switches)
@@ -80,9 +86,10 @@ class Cloud:
     def instances(self) -> list[Instance]:
         """The living machines with our cluster's name, whoever launched them."""
         with process.exclusively(self._lock):
+            living = [(files, _known(files)) for files in self._living()]
             return [
                 _instance(files, record)
-                for files, record in self._living()
+                for files, record in living
                 if record.cluster == self._context.cluster
             ]
 
@@ -90,9 +97,10 @@ class Cloud:
         """Kills the machine; `InstanceNotFound` once nothing of it is left."""
         with process.exclusively(self._lock):
             files = self._find(instance_id)
-            files.write_control(replace(files.control(), kill_at=boot_clock()))
+            # Whatever it was told before, and even if nobody can read that any more.
+            files.write_control(Control(kill_at=boot_clock()))
             if process.kill(files, _KILL_PATIENCE):
-                self._bury(files)
+                self._graves.bury(files)
 
     def reclaim(self, instance_id: str, notice: float) -> None:
         """The machine ends in `notice` seconds; of two deadlines the earlier holds."""
@@ -118,25 +126,46 @@ class Cloud:
     def notices(self) -> dict[str, tuple[str, float] | None]:
         """Of every living machine: the notice it is under, as notice id and seconds left."""
         with process.exclusively(self._lock):
-            return {
-                record.instance_id: _notice(files.control()) for files, record in self._living()
-            }
+            return {files.root.name: _notice(files.control()) for files in self._living()}
 
-    def _living(self) -> Iterator[tuple[MachineFiles, MachineRecord]]:
+    def boot_log(self, instance_id: str) -> str:
+        """The end of what it printed; of a machine that is no more, what it left."""
+        if not _is_name(instance_id):
+            return ""
+        with process.exclusively(self._lock):
+            printed = MachineFiles(self._machines / instance_id).log_tail(_SHOWN)
+            printed = printed or self._graves.of(instance_id).log_tail(_SHOWN)
+        return printed.removesuffix(_SAID_WHEN_KILLED).rstrip()
+
+    def _living(self) -> Iterator[MachineFiles]:
         """Buries the dead on the way."""
         for root in sorted(self._machines.iterdir()):
             files = MachineFiles(root)
             if process.alive(files):
-                yield files, _known(files)
+                yield files
             else:
-                self._bury(files)
+                self._graves.bury(files)
 
     def _find(self, instance_id: str) -> MachineFiles:
-        """A machine that lives; the dead are buried and not found."""
-        for files, record in self._living():
-            if record.instance_id == instance_id:
+        """A machine that lives; a dead one is buried and not found.
+
+        Looks at this one alone: what is wrong with another keeps nobody from ending it.
+        """
+        if _is_name(instance_id):
+            files = MachineFiles(self._machines / instance_id)
+            if process.alive(files):
                 return files
+            self._graves.bury(files)
         raise InstanceNotFound(f"local: there is no machine {instance_id}")
+
+    def _dead(self, instance_id: str, request: LaunchRequest) -> Instance | None:
+        """The machine that once was the request's, if there was one: it never comes back."""
+        try:
+            record = self._graves.of(instance_id).record()
+        except Illegible:
+            state = InstanceState.STOPPING
+            return Instance(instance_id, request.node_id, request.ledger_id, state)
+        return None if record is None else _described(record, InstanceState.STOPPING)
 
     def _instance_id(self, request: LaunchRequest) -> str:
         """The same for the same node, so that a repeated launch finds the first one's machine."""
@@ -148,7 +177,7 @@ class Cloud:
     ) -> None:
         """Everything a machine is started from, on disk before it is started."""
         delay = switches.boot_delay
-        self._bury(files)
+        self._graves.bury(files)
         files.root.mkdir(mode=0o700)
         record = MachineRecord(
             instance_id=files.root.name,
@@ -182,7 +211,7 @@ class Cloud:
         while files.phase() is None:
             if not process.alive(files):
                 said = files.log_tail() or "nothing"
-                self._discard(files)
+                self._graves.discard(files)
                 raise Rejected(
                     "local: the machine did not come up. This host must allow new PID and mount "
                     f"namespaces (and user namespaces, where we are not root). It said: {said}"
@@ -191,35 +220,10 @@ class Cloud:
                 raise Unavailable(f"local: the machine is slow to come up; see {files.log}")
             time.sleep(0.01)
 
-    def _bury(self, files: MachineFiles) -> None:
-        """Clears a dead machine away; one that once ran is remembered with its boot log."""
-        record = files.record() if files.root.is_dir() else None
-        if record is not None and files.phase() is not None:
-            grave = self._gone / files.root.name
-            grave.mkdir(mode=0o700, exist_ok=True)
-            MachineFiles(grave).write_record(record)
-            if files.log.exists():
-                files.log.replace(grave / files.log.name)
-            graves = sorted(self._gone.iterdir(), key=lambda g: g.stat().st_mtime)
-            for old in graves[:-_REMEMBERED]:
-                shutil.rmtree(old)
-        self._discard(files)
 
-    def _discard(self, files: MachineFiles) -> None:
-        """Removes the node directory, then the record that names it."""
-        record = files.record()
-        if record is not None:
-            _remove(Path(record.node_dir))
-        _remove(files.root)
-
-
-def _remove(directory: Path) -> None:
-    try:
-        shutil.rmtree(directory)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise Unavailable(f"local: cannot remove what a dead machine left: {error}") from error
+def _is_name(instance_id: str) -> bool:
+    """Whether it may name a directory of ours."""
+    return instance_id not in ("", ".", "..") and "/" not in instance_id and "\0" not in instance_id
 
 
 def _known(files: MachineFiles) -> MachineRecord:

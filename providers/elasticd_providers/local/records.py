@@ -23,6 +23,10 @@ from typing import Any
 from elasticd.provider import Market, Offering
 
 
+class Illegible(ValueError):
+    """A file of a machine does not hold what we wrote. The message names it."""
+
+
 @dataclass(frozen=True, slots=True)
 class MachineRecord:
     """What a machine is; never changes. `launched_at` is the wall clock in seconds.
@@ -87,20 +91,39 @@ class MachineFiles:
         return self.root / "boot.log"
 
     def record(self) -> MachineRecord | None:
-        """What was launched here; `None` where the intent was never written down completely."""
-        document = read_json(self.root / "machine.json")
-        return None if document is None else MachineRecord.from_json(document)
+        """What was launched here; `None` where the intent was never written down completely.
+
+        Raises `Illegible`.
+        """
+        path = self.root / "machine.json"
+        document = read_json(path)
+        try:
+            return None if document is None else MachineRecord.from_json(document)
+        except (LookupError, TypeError, ValueError) as bad:
+            raise Illegible(f"{path} is not the record of a machine: {bad!r}") from bad
 
     def write_record(self, record: MachineRecord) -> None:
         write_json(self.root / "machine.json", record.to_json())
 
     def phase(self) -> str | None:
         """`booting` or `running` as the init says; `None` before it has said anything."""
-        document = read_json(self.root / "inside.json")
-        return None if document is None else str(document["phase"])
+        document = read_json(self._inside)
+        return None if document is None else str(document.get("phase"))
+
+    def spoke(self) -> bool:
+        """Whether the machine ever came up."""
+        return self._inside.exists()
+
+    @property
+    def _inside(self) -> Path:
+        return self.root / "inside.json"
 
     def control(self) -> Control:
-        return Control(**(read_json(self.root / "control.json") or {}))
+        path = self.root / "control.json"
+        try:
+            return Control(**(read_json(path) or {}))
+        except TypeError as bad:
+            raise Illegible(f"{path} is not what a machine is told: {bad}") from bad
 
     def write_control(self, control: Control) -> None:
         write_json(self.root / "control.json", dataclasses.asdict(control))
@@ -108,17 +131,23 @@ class MachineFiles:
     def log_tail(self, size: int = 2000) -> str:
         """The end of the boot log, at most `size` bytes, for people."""
         try:
-            return self.log.read_bytes()[-size:].decode(errors="replace").strip()
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - size))
+                return log.read(size).decode(errors="replace").strip()
         except FileNotFoundError:
             return ""
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The document, or `None` where there is no such file."""
+    """The document, or `None` where there is no such file. Raises `Illegible`."""
     try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
+    except ValueError as bad:
+        raise Illegible(f"{path} is not JSON: {bad}") from bad
+    if not isinstance(document, dict):
+        raise Illegible(f"{path} does not hold an object")
     return document
 
 

