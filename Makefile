@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run demo venv lint check test e2e bench prove kills schema clean
+.PHONY: run demo venv lint check test e2e bench prove kills sweep alone schema clean
 .DEFAULT_GOAL := run
 
 run: $(STAMP)                ## install, then serve until Ctrl-C
@@ -55,6 +55,13 @@ schema: $(STAMP)             ## config/elasticd.schema.json anew, after a key ha
 
 kills: $(STAMP)              ## every process killed in every phase, about a quarter of an hour; SEED=N
 	$(BIN)/python -m tests.e2e.full_kill_matrix $(if $(SEED),--seed $(SEED))
+
+sweep: $(STAMP)              ## the controller killed at every commit and provider call; SEED=N POINTS=N
+	$(BIN)/python -m tests.sweep $(if $(SEED),--seed $(SEED)) $(if $(POINTS),--points $(POINTS))
+
+SECONDS_DOWN ?= 300
+alone: $(STAMP)              ## real engines serve on while no controller runs; SECONDS_DOWN=N
+	$(BIN)/python -m tests.e2e.controller_down --seconds $(SECONDS_DOWN)
 
 clean:                       ## everything made here; state and machines are not touched
 	rm -rf $(VENV) build dist *.egg-info daemon/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -228,8 +228,8 @@ class ProviderPlugin:
     """What the entry-point group `elasticd.providers` holds under a provider's name.
 
     `options` is a pydantic model class of the pool's own keys (unknown keys refused).
-    `defaults`: `instances_every` and `offerings_every` in seconds; `paid`: false where machines cost
-    nothing.
+    `defaults`: `instances_every` and `offerings_every` in seconds; `paid`: false where machines
+    cost nothing.
     `check_access`, given the options, asks the provider who we are, without renting anything, and
     says it in a sentence; it raises `ProviderError`.
     """

@@ -25,6 +25,7 @@ from elasticd.core.events import (
     ServeRequested,
     TerminateFailed,
 )
+from elasticd.core.specs import FleetSpec
 from elasticd.provider import Instance, InstanceState
 from tests.core.world import LEDGER, World, model, offering, pool
 
@@ -127,6 +128,8 @@ def test_many_nodes_vanishing_at_once_is_probably_our_error() -> None:
     assert list(world.phases().values()) == ["ready"] * 4
     world.now += 60
     world.step(empty)
+    assert list(world.phases().values()) == ["ready"] * 4, "no agent, and the gateway says nothing"
+    world.step(*(EndpointBroken(r, 1, "reset") for r in world.open_endpoints()), empty)
     assert "ready" not in world.phases().values()
 
 
@@ -187,9 +190,55 @@ def test_a_replica_missing_from_a_complete_report_is_respawned() -> None:
 
 def test_a_replica_that_should_not_be_there_is_taken_down() -> None:
     world = serving()
-    world.replicas["r-old-1-1"] = ReplicaSeen("r-old-1-1", 1, "n", "ready", "http://h/old")
+    old = "r-ledger01-0-1"
+    world.replicas[old] = ReplicaSeen(old, 1, "n", "ready", "http://h/old")
     plan = world.step(world.observed())
-    assert StopReplica("r-old-1-1", 1, 0.0) in plan.actions
+    assert StopReplica(old, 1, 0.0) in plan.actions
+
+
+def test_what_another_ledger_left_running_on_its_machine_is_not_taken_down() -> None:
+    world = serving()
+    [mine] = world.phases()
+    theirs, odd = "r-foreign0-1-1", "r-foreign0-1-2"
+    world.replicas[theirs] = ReplicaSeen(theirs, 1, "n-foreign0-1-1", "ready", "http://h/x")
+    world.replicas[odd] = ReplicaSeen(odd, 1, mine, "ready", "http://h/y")
+    plan = world.step(world.observed())
+    stopped = [a.replica_id for a in plan.actions if isinstance(a, StopReplica)]
+    assert stopped == [odd], "only what is on a machine of ours"
+
+
+def test_the_loss_of_a_machine_is_no_failed_start_of_what_ran_on_it() -> None:
+    world = serving()
+    [node_id] = world.phases()
+    for rid, seen in list(world.replicas.items()):
+        world.replicas[rid] = replace(seen, phase="stopped", error="the actor died")
+    world.step(world.observed())
+    assert world.core.status(world.now)["models"][0]["failures"] == 1
+    world.kill_node(node_id)
+    for _ in range(3):
+        world.now += 2.0
+        world.step(*world.listings(), world.observed())
+    told = world.core.status(world.now)["models"][0]
+    assert (told["failures"], told["blocked"]) == (0, "")
+    assert len(world.actions(LaunchNode)) == 2, "and its successor waits for nothing"
+
+
+def test_nothing_is_rented_before_the_agent_has_answered_or_while_it_is_away_for_long() -> None:
+    world = World()
+    world.step(Configured(world.spec), ClusterUnreachable("refused"))
+    world.step(*world.listings())
+    assert world.actions(LaunchNode) == []
+    assert "no machine could join" in world.core.status(world.now)["models"][0]["blocked"]
+    world.step(world.observed())
+    assert len(world.actions(LaunchNode)) == 1
+    world.settle(rounds=3)
+    world.step(ClusterUnreachable("refused"))
+    world.now += 61.0
+    world.spec = FleetSpec("c", (model(min_replicas=3, max_replicas=3),), (pool(),))
+    world.step(Configured(world.spec))
+    assert len(world.actions(LaunchNode)) == 1
+    world.step(world.observed())
+    assert len(world.actions(LaunchNode)) == 3
     assert "r-old-1-1" not in world.open_endpoints()
 
 
@@ -443,7 +492,6 @@ def test_ids_are_never_minted_twice_over_restarts() -> None:
 
 def test_a_model_taken_out_of_the_configuration_is_drained_and_its_nodes_go_back() -> None:
     from elasticd.core.events import Configured
-    from elasticd.core.specs import FleetSpec
 
     world = serving()
     world.spec = FleetSpec("c", (), world.spec.pools)
@@ -455,7 +503,6 @@ def test_a_model_taken_out_of_the_configuration_is_drained_and_its_nodes_go_back
 
 def test_a_changed_spec_is_served_by_new_replicas_before_the_old_ones_go() -> None:
     from elasticd.core.events import Configured
-    from elasticd.core.specs import FleetSpec
 
     world = serving()
     [old] = world.open_endpoints()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,23 @@ async def test_nothing_is_adopted_while_everything_is_given_back(
     controller.told["down"] = {"left": 1}
     assert (await ask("/api/v1/adopt", ledger_id="left9"))[0] == 409
     assert controller.emitted == []
+
+
+async def test_what_is_accepted_says_whether_a_restart_would_know_of_it(
+    controller: Controller, tmp_path: Path
+) -> None:
+    written = [True, False]
+
+    async def recorded() -> bool:
+        assert controller.emitted, "it is asked before the loop was told"
+        return written.pop(0)
+
+    path = tmp_path / "other.sock"
+    async with (
+        serve_unix(full_app(replace(controller.ports, recorded=recorded)), path),
+        aiohttp.ClientSession("http://admin", connector=aiohttp.UnixConnector(str(path))) as http,
+    ):
+        for expected in (True, False):
+            async with http.post("/api/v1/down", json={}) as answer:
+                assert answer.status == 202
+                assert (await answer.json())["recorded"] is expected

@@ -257,9 +257,9 @@ class DirectSite(Site):
 
     def provider(self, **more: Any) -> FakeProvider:
         """An adapter; each one is a further life of the same pool. See `fake_provider`."""
-        wire = DirectWire(self.desk)
+        more = {"wire": DirectWire(self.desk)} | more
         return fake_provider(
-            "http://127.0.0.1", self._state_dir, wire=wire, wall=lambda: self.cloud.now, **more
+            "http://127.0.0.1", self._state_dir, wall=lambda: self.cloud.now, **more
         )
 
     async def _control(self, method: str, name: str, body: Any = None) -> dict[str, Any]:

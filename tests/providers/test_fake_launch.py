@@ -5,7 +5,7 @@ virtual time where waiting is the point.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,10 @@ from elasticd.provider import (
     Unavailable,
 )
 from elasticd_providers.fake import FakeProvider
+from elasticd_providers.fake.client import Reply
 from tests.providers.fake_site import (
     DirectSite,
+    DirectWire,
     FakeSite,
     fake_site,
     launch_request,
@@ -447,3 +449,34 @@ async def test_a_closed_provider_asks_nothing(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="this provider is closed"):
         await provider.launch(launch_request())
     assert virtual.desk.log.counts == {}
+
+
+class SlowToCreate(DirectWire):
+    """Creations take nine seconds until they are carried out."""
+
+    def __init__(self, virtual: Virtual) -> None:
+        super().__init__(virtual.desk)
+        self._virtual = virtual
+
+    async def send(
+        self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any] | None
+    ) -> Reply:
+        if method == "POST":
+            self._virtual.now += 9.0
+        return await super().send(method, path, query, body)
+
+
+async def test_how_long_a_machine_may_still_appear_counts_from_the_end_of_an_unclear_call(
+    tmp_path: Path,
+) -> None:
+    virtual = Virtual(tmp_path)
+    await virtual.faults(lookup_lag=8, calls=[{"operation": "create", "effect": "late"}])
+    provider = virtual.provider(wire=SlowToCreate(virtual))
+    with pytest.raises(Unavailable):
+        await provider.launch(launch_request())
+    virtual.now += 2.0  # eleven seconds after the asking, two after the machine was made
+    with pytest.raises(Unavailable, match="may still appear"):
+        await provider.launch(launch_request())
+    virtual.now += 7.0
+    await provider.launch(launch_request())
+    assert len(await virtual.machines()) == 1

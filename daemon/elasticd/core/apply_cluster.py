@@ -15,7 +15,7 @@ from elasticd.core.events import (
     ReplicaOrderTaken,
     ReplicaSeen,
 )
-from elasticd.core.failures import count_failed_start
+from elasticd.core.failures import blame_node, count_failed_start
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import LIVE, NodePhase, ReplicaPhase
 from elasticd.core.state import State, Step
@@ -40,6 +40,7 @@ STRAY_PERIOD = 15.0
 def on_cluster(state: State, step: Step, event: ClusterObserved) -> None:
     """One report of the agent; only with `complete` does absence say anything."""
     state.cluster_seen_at = step.now
+    state.agent_away_since = None
     state.cluster_complete = event.complete
     state.cluster_detail = event.detail
     for seen in event.nodes:
@@ -69,6 +70,8 @@ def _see_node(state: State, step: Step, node: Node, seen: NodeSeen) -> None:
     dead = node.dead_since
     if seen.alive is not None:
         dead = None if seen.alive else (dead if dead is not None else step.now)
+    if dead is not None and node.dead_since is None and node.phase is not NodePhase.BOOTING:
+        blame_node(state, step, node.id)
     booting = node.phase is NodePhase.BOOTING
     facts = (
         seen.boot or node.boot,
@@ -229,7 +232,12 @@ def end_replica(state: State, step: Step, replica: Replica, cause: str) -> None:
 
 
 def _fence(state: State, step: Step, report: ReplicaSeen) -> None:
-    """A replica that should not be there (ended, or of another life) is taken down."""
+    """A replica that should not be there (ended, or of another life) is taken down.
+
+    What another ledger left running on its own machine is not ours to end.
+    """
+    if not state.minted(report.replica_id) and state.fleet.node(report.node_id) is None:
+        return
     last = state.strays.get(report.replica_id)
     if last is not None and step.now - last < STRAY_PERIOD:
         return
@@ -255,6 +263,7 @@ def _absent_replicas(state: State, step: Step, shown: set[str]) -> None:
 def _absent_nodes(state: State, step: Step, shown: set[str]) -> None:
     for node in state.fleet.nodes({NodePhase.READY, NodePhase.DRAINING}):
         if node.id not in shown and node.dead_since is None:
+            blame_node(state, step, node.id)
             state.fleet.put_node(replace(node, dead_since=step.now))
 
 

@@ -63,7 +63,7 @@ def on_launch_answered(state: State, step: Step, event: LaunchAnswered) -> None:
     pool = state.pools.get(node.pool)
     if pool is not None:
         pool.unclear = 0
-        circuit.launch_worked(pool, event.instance.offering)
+        circuit.launch_worked(pool, step, node, event.instance.offering)
     if node.phase in {NodePhase.READY, NodePhase.DRAINING} and node.instance_id is not None:
         return  # it has a machine: if this is another one, the list will show an orphan
     known = replace(

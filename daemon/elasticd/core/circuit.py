@@ -101,12 +101,19 @@ def on_trial(state: State, pool: PoolState) -> set[str]:
     return {o.id for n in asked for o in n.offerings if o.id in pool.aside}
 
 
-def launch_worked(pool: PoolState, offering: Offering | None) -> None:
-    """The provider gave a machine: account and offering are well."""
+def launch_worked(pool: PoolState, step: Step, node: Node, offering: Offering | None) -> None:
+    """The provider gave a machine: account and offering are well.
+
+    Whatever it was to give rather than that one is not to be had; it does not say why.
+    """
     for kind in (AUTH, BILLING, REJECTED):
         pool.troubles.pop(kind, None)
-    if offering is not None:
-        pool.aside.pop(offering.id, None)
+    if offering is None:
+        return
+    ids = [o.id for o in node.offerings]
+    preferred = node.offerings[: ids.index(offering.id)] if offering.id in ids else ()
+    _set_aside(pool, step, STOCK, preferred, f"not to be had: {offering.id} was given instead")
+    pool.aside.pop(offering.id, None)
 
 
 def list_failed(pool: PoolState, step: Step, what: str, error: str, message: str) -> None:

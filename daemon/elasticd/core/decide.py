@@ -137,6 +137,8 @@ class Core:
                 on_cluster(state, step, event)
             case ev.ClusterUnreachable():
                 state.cluster_complete, state.cluster_detail = False, event.message
+                if state.agent_away_since is None:
+                    state.agent_away_since = step.now
             case ev.ReplicaOrderFailed():
                 on_order_failed(state, step, event)
             case ev.ReplicaOrderTaken():

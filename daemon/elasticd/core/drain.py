@@ -15,7 +15,7 @@ from elasticd.core.events import (
     NoticeTakenBack,
     UndrainRequested,
 )
-from elasticd.core.failures import count_failed_start
+from elasticd.core.failures import blame_node, count_failed_start
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import LIVE, NodePhase, ReplicaPhase
 from elasticd.core.state import State, Step
@@ -79,6 +79,8 @@ def drain_node(state: State, step: Step, node: Node, cut_at: float, why: str) ->
 
 def lose_node(state: State, step: Step, node: Node, phase: NodePhase, why: str) -> None:
     """A node that is gone, or given up: its replicas are no more."""
+    if node.phase in {NodePhase.READY, NodePhase.DRAINING}:
+        blame_node(state, step, node.id)
     state.node_to(step, node, phase, why)
     if phase is NodePhase.GONE:
         for replica in state.fleet.live_on(node.id):

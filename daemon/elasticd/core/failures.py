@@ -12,6 +12,10 @@ PROBE_PERIOD = 600.0
 STEADY_AFTER = 120.0
 """Seconds for which a replica must have served before its start counts as one that worked."""
 
+HINDSIGHT = 90.0
+"""Seconds in which the loss of a node still explains a failure on it: the actors of a machine that
+is gone are missed before the machine is."""
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 300.0
 
 
@@ -32,6 +36,8 @@ def count_failed_start(state: State, step: Step, replica: Replica, cause: str) -
         return
     was_failed = model.failed
     model.failures += 1
+    count, _ = model.blamed.get(replica.node_id, (0, 0.0))
+    model.blamed[replica.node_id] = (count + 1, step.now)
     model.failed_at = step.now
     model.last_cause = cause
     model.last_tail = replica.log_tail or model.last_tail
@@ -46,6 +52,18 @@ def count_failed_start(state: State, step: Step, replica: Replica, cause: str) -
             f"failed: {model.failures} starts in a row did not work, last: {cause}; nothing "
             "more is bought for it",
         )
+
+
+def blame_node(state: State, step: Step, node_id: str) -> None:
+    """The node turns out to be lost: what failed on it just before says nothing about the model."""
+    for model in state.models.values():
+        count, at = model.blamed.pop(node_id, (0, 0.0))
+        if not count or step.now - at > HINDSIGHT:
+            continue
+        model.failures = max(0, model.failures - count)
+        model.retry_at = step.now
+        if not model.failures:
+            model.give_another_chance()
 
 
 def _node_is_to_blame(state: State, replica: Replica) -> bool:

@@ -15,6 +15,9 @@ from elasticd.core.specs import ModelSpec
 from elasticd.core.state import ModelState, State, Step
 from elasticd.provider import Offering
 
+AGENT_PATIENCE = 60.0
+"""Seconds for which an agent that has answered before may be away while machines are rented."""
+
 
 def buy(state: State, step: Step, model: ModelState) -> Node | None:
     """Asks for a machine of the pool with the cheapest offering that fits."""
@@ -88,7 +91,7 @@ def _for_sale(
         return (), f"machines there belong to another ledger ({pool.foreign})", Refusal.UNKNOWN
     if pool.listed_at is None or pool.offerings is None:
         return (), pool.last_error or "its machines are not listed yet", Refusal.UNKNOWN
-    stopped = what_stops_buying(state, step, pool)
+    stopped = _nobody_to_join(state, step) or what_stops_buying(state, step, pool)
     if stopped:
         return (), stopped, Refusal.UNKNOWN
     wanted, unfit = _fitting(pool, spec)
@@ -104,6 +107,14 @@ def _for_sale(
     if not offers:
         return (), too_dear, Refusal.FULL
     return tuple(sorted(offers, key=lambda o: (o.price_micros, o.id))), "", Refusal.UNKNOWN
+
+
+def _nobody_to_join(state: State, step: Step) -> str:
+    """A machine that comes while no agent answers costs money and cannot join."""
+    away = state.agent_away_since
+    if away is None or (state.cluster_seen_at is not None and not step.due(away + AGENT_PATIENCE)):
+        return ""
+    return f"no machine could join: the cluster agent does not answer ({state.cluster_detail})"
 
 
 def _not_aside(pool: PoolState, offering: Offering, step: Step) -> bool:

@@ -240,8 +240,12 @@ def count_absences(
                 lose_node(state, step, node, NodePhase.GONE, node.reason)
         elif node in missing and not _doubtful(state, step, node, braked):
             if node.phase is NodePhase.BOOTING:
-                boot_failed(pool, step, node, "its machine was gone before it had joined")
-            lose_node(state, step, node, NodePhase.GONE, "its machine is gone")
+                # Perhaps no list ever shows it, and it costs: its end is asked for all the same.
+                why = "its machine was gone before it had joined"
+                boot_failed(pool, step, node, why)
+                lose_node(state, step, node, NodePhase.TERMINATING, why)
+            else:
+                lose_node(state, step, node, NodePhase.GONE, "its machine is gone")
 
 
 def _absence_counts(node: Node, pool: PoolState, step: Step, took: float) -> bool:
@@ -266,6 +270,8 @@ def _doubtful(state: State, step: Step, node: Node, braked: bool) -> bool:
     alive = in_ray and node.phase in {NodePhase.READY, NodePhase.DRAINING}
     if alive and _serves(state, step, node):
         return True
+    if not in_ray and _unbroken(state, node):
+        return True  # nobody else could speak for it, and its endpoint takes requests
     wait = BRAKE_SECONDS if braked else LONE_SECONDS if alive else 0.0
     since = node.unseen_since if node.unseen_since is not None else step.now
     return wait > 0.0 and not step.due(since + wait)
@@ -279,3 +285,9 @@ def _serves(state: State, step: Step, node: Node) -> bool:
         and step.now - state.seen.get(r.id, 0.0) < LONE_SECONDS
         for r in state.fleet.live_on(node.id)
     )
+
+
+def _unbroken(state: State, node: Node) -> bool:
+    """Whether a replica there serves as far as the gateway has said."""
+    live = state.fleet.live_on(node.id)
+    return any(r.phase is ReplicaPhase.READY and r.broken_at is None for r in live)

@@ -61,6 +61,7 @@ class ModelState:
     `unplaced`: a replica found neither room nor anything to rent; `blocked` says why. `no_room`:
     and it is known that there is nothing to rent, at least for now. `room_made_at`: when a replica
     of an older spec last made room. `last_tail`: the last lines of the engine that failed last.
+    `blamed`: the latest failures by node, and when: if the node turns out to be lost, it was that.
     """
 
     spec: ModelSpec
@@ -77,6 +78,7 @@ class ModelState:
     no_room: bool = False
     room_made_at: float | None = None
     blocked: str = ""
+    blamed: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -86,6 +88,7 @@ class ModelState:
     def give_another_chance(self) -> None:
         """Forgets the failures."""
         self.failures, self.retry_at, self.last_cause, self.last_tail = 0, 0.0, "", ()
+        self.blamed = {}
 
 
 @dataclass(slots=True)
@@ -115,12 +118,20 @@ class State:
     cluster_seen_at: float | None = None
     cluster_complete: bool = False
     cluster_detail: str = ""
+    agent_away_since: float | None = None
     down: str = ""
     down_since: float = 0.0
 
     def is_ours(self, ledger_id: str) -> bool:
         """Whether machines with this mark may be used and ended."""
-        return ledger_id == self.ledger_id or ledger_id in self.adopted
+        return ledger_id in self._ledgers()
+
+    def minted(self, key: str) -> bool:
+        """Whether a node's or replica's id was given by this ledger or an adopted one."""
+        return key.partition("-")[2].startswith(tuple(i[:8] for i in self._ledgers()))
+
+    def _ledgers(self) -> tuple[str, ...]:
+        return (self.ledger_id, *self.adopted)
 
     def node_to(self, step: Step, node: Node, phase: NodePhase, reason: str, **more: Any) -> Node:
         """Moves a node on and says why."""

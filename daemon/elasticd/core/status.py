@@ -170,7 +170,7 @@ def _pool(state: State, pool: PoolState, now: float) -> dict[str, Any]:
         "listed_age": _age(pool.listed_at, now),
         "last_error": pool.last_error,
         "boot_failures": pool.boot_failures,
-        "troubles": pool_troubles(pool, now),
+        "troubles": pool_troubles(state, pool, now),
         "aside": [
             {
                 "offering": name,

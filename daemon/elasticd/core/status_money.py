@@ -5,23 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from elasticd.core.budget import committed, spent_today, unrated
+from elasticd.core.circuit import on_trial
 from elasticd.core.lifecycle import NODE_PAID
 from elasticd.core.pool_state import PoolState
 from elasticd.core.spend import MS_PER_HOUR, Sums, node_price
 from elasticd.core.state import State
 
 
-def pool_troubles(pool: PoolState, now: float) -> list[dict[str, Any]]:
+def pool_troubles(state: State, pool: PoolState, now: float) -> list[dict[str, Any]]:
     """Each kind of trouble once, oldest first; ages in seconds.
 
-    `seconds_left` `None`: until a reload, or until the provider answers.
+    `seconds_left` `None`: until a reload, or until the provider answers. An offering whose time is
+    over is a trouble only while it is being asked for once more.
     """
     told = [
         _trouble(t.kind, t.text, now - t.since, t.count, None if t.until is None else t.until - now)
         for t in pool.troubles.values()
     ]
-    for kind in dict.fromkeys(a.kind for a in pool.aside.values()):
-        asides = [(key, a) for key, a in sorted(pool.aside.items()) if a.kind == kind]
+    trial = on_trial(state, pool)
+    aside = sorted(pool.aside.items())
+    left_alone = {key: a for key, a in aside if a.until > now or key in trial}
+    for kind in dict.fromkeys(a.kind for a in left_alone.values()):
+        asides = [(key, a) for key, a in left_alone.items() if a.kind == kind]
         names = ", ".join(key.removeprefix(f"{pool.spec.name}/") for key, _ in asides[:5])
         more = f" and {len(asides) - 5} more" if len(asides) > 5 else ""
         latest = max((a for _, a in asides), key=lambda a: a.until)

@@ -2,7 +2,8 @@
 
 Where a cloud has no client tokens, the only guard against a second machine is to look for the first
 by its name, and a machine may take a while to be found. So the time of asking is written down
-before the call, and what the answer was after it.
+before the call, and what the answer was after it. A call without a clear answer counts from its
+end: until then the cloud may have made the machine.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`asked_at`: wall clock in seconds, of the asking or of the answer."""
+    """`asked_at`: wall clock in seconds, of the asking, or of the end of the call."""
 
     node_id: str
     asked_at: float
@@ -55,6 +56,10 @@ class Attempts:
 
     async def asking(self, node_id: str) -> None:
         """To be called before the cloud is."""
+        await asyncio.to_thread(self._write, Attempt(node_id, self._wall()))
+
+    async def unclear(self, node_id: str) -> None:
+        """The call is over, and nobody knows what came of it."""
         await asyncio.to_thread(self._write, Attempt(node_id, self._wall()))
 
     async def none_given(self, node_id: str) -> None:

@@ -151,6 +151,7 @@ class Launcher:
             )
             machines = read_machines(document, "the answer to a creation")
         except (Unavailable, TokenConflict) as unclear:
+            await self._attempts.unclear(identity.node_id)
             return await self._found_or(
                 identity, Unavailable(f"{unclear}; whether a machine was made is not known")
             )
@@ -166,6 +167,7 @@ class Launcher:
         where = f"pool {self._pool}: {offering.id}"
         if status == _ACCEPTED:
             told = f"{where}: accepted; the machine is not there yet"
+            await self._attempts.unclear(identity.node_id)
             return await self._found_or(identity, Unavailable(told))
         errors = document.get("errors")
         if isinstance(errors, list) and errors and not document.get("machines"):
