@@ -230,6 +230,9 @@ class ProviderPlugin:
     `options` is a pydantic model class of the pool's own keys (unknown keys refused).
     `defaults`: `instances_every` and `offerings_every` in seconds; `paid`: false where machines
     cost nothing.
+    `place` names the options that say where the machines are (account, region, address): they
+    cannot change while there are machines. `visibility`, given the options: seconds for which a
+    new machine may be missing from lists (`None`: a minute).
     `check_access`, given the options, asks the provider who we are, without renting anything, and
     says it in a sentence; it raises `ProviderError`.
     """
@@ -238,3 +241,5 @@ class ProviderPlugin:
     create: Callable[[PoolContext, Any], Provider]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     check_access: Callable[[Any], Awaitable[str]] | None = None
+    place: tuple[str, ...] = ()
+    visibility: Callable[[Any], float] | None = None

@@ -27,6 +27,7 @@ class Admin(http.server.BaseHTTPRequestHandler):
 
     down = False
     reloads = 0
+    pid = os.getpid()
     problem = ""
 
     def do_GET(self) -> None:
@@ -36,13 +37,14 @@ class Admin(http.server.BaseHTTPRequestHandler):
         models = [{"name": "m", "ready": len(nodes), "blocked": ""}]
         down = {"left": len(nodes)} if Admin.down else None
         reload = {"number": Admin.reloads, "problem": Admin.problem, "changed": ["models[m]"]}
+        controller = {"reload": reload, "pid": Admin.pid}
         self._answer(
             {
                 "nodes": nodes,
                 "replicas": [],
                 "models": models,
                 "down": down,
-                "controller": {"reload": reload},
+                "controller": controller,
             }
         )
 

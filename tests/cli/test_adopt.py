@@ -66,6 +66,30 @@ def test_it_asks_in_a_terminal_and_no_means_no(
     assert controller.emitted == []
 
 
+def test_without_a_terminal_nothing_is_taken_over_unless_yes_is_said(
+    controller: Controller,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    assert adopt(tmp_path) == 2
+    assert "here is no terminal to ask in; nothing was done; repeat it with --yes" in (
+        capsys.readouterr().err
+    )
+    assert controller.emitted == []
+
+
+def test_one_machine_is_told_of_as_one(
+    controller: Controller, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controller.told["pools"][0]["foreign_machines"] = [machine("i-1", "left9")]
+    assert adopt(tmp_path, "--yes") == 0
+    out = capsys.readouterr().out
+    assert "1 machine of ledger left9 is this daemon's from now on" in out
+    assert "what becomes of it\n" in out
+
+
 def test_of_several_ledgers_one_must_be_chosen(
     controller: Controller, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,7 +65,7 @@ def test_damaged_rows_fail_with_the_way_back(path: Path) -> None:
     [(level, _, text)] = told(path)
     assert level is Level.FAIL
     assert "the row 'node n-1' does not match its checksum" in text
-    assert "To start from it, run: " in text
+    assert "To start from it, run:\n" in text
     with pytest.raises(LedgerRefused, match="does not match"):
         last_known(path.parent)
 
@@ -105,6 +105,7 @@ def test_a_copy_that_stays_behind_is_a_warning_and_one_of_an_idle_fleet_is_none(
     os.utime(copy, (1_000.0, 1_000.0))
     assert told(path)[1][0] is Level.OK  # old, and all that there is to know
     store = opened(path.parent)
+    store.copier.stop()
     store.commit(90_000.0, [Row("node", "n-2", {"phase": "ready"})], [])
     store.close()
     os.utime(copy, (1_000.0, 1_000.0))
@@ -116,3 +117,17 @@ def test_a_copy_that_stays_behind_is_a_warning_and_one_of_an_idle_fleet_is_none(
 def test_the_state_directory_is_looked_at_with_its_ledger(path: Path) -> None:
     subjects = [finding.subject for finding in state.examine(path.parent)]
     assert subjects == ["state", "disk", "ledger", "ledger copy"]
+
+
+def test_a_ledger_that_is_missing_beside_its_copy_fails(path: Path) -> None:
+    path.unlink()
+    found = list(state.examine(path.parent))
+    [lost] = [finding for finding in found if finding.level is Level.FAIL]
+    assert "the ledger is missing, its copy is there: restore it before anything else" in lost.text
+
+
+def test_a_ledger_that_is_a_link_to_nowhere_fails(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/nowhere/ledger.sqlite")
+    [lost] = [finding for finding in state.examine(path.parent) if finding.level is Level.FAIL]
+    assert "a link to /nowhere/ledger.sqlite, which is not there" in lost.text

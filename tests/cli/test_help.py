@@ -56,3 +56,12 @@ def test_a_configuration_that_is_nowhere_is_said_with_the_variable(
     monkeypatch.setenv("ELASTICD_CONFIG", str(tmp_path / "typo.yaml"))
     assert main(["status"]) == 2
     assert f"no {tmp_path}/typo.yaml, which $ELASTICD_CONFIG names" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("process", ["controller", "agent", "head", "gateway"])
+def test_the_help_of_a_process_says_what_it_is_and_what_starts_all_of_them(
+    process: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = said(capsys, process, "--help")
+    assert "One of elasticd's processes: " in out
+    assert "Use `elasticd run` for everything on one machine" in out

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from elasticd.cli import main
 from elasticd.cli.last_known import last_known, past_entries
+from elasticd.cli.processes import tell_if_down
 from elasticd.core.fleet import Row
 from elasticd.errors import ElasticdError
+from elasticd.runtime.ledger import Ledger
 from elasticd.runtime.ledger_content import write_row
 from tests.cli.ledgers import AT, write_ledger
 from tests.cli.real_admin import elasticd, environment
@@ -139,3 +143,35 @@ def test_without_a_configuration_it_is_said_what_is_missing(tmp_path: Path) -> N
     done = elasticd("status", "--socket", tmp_path / "nobody.sock", cwd=tmp_path)
     assert done.returncode == 3
     assert "name the configuration: -c FILE" in done.stderr
+
+
+def test_of_a_ledger_that_was_lost_it_is_not_said_that_none_has_run(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = config.parent / "state"
+    write_ledger(state)
+    ledger = state / "ledger.sqlite"
+    ledger.rename(state / "ledger.previous.sqlite")
+    assert main(["status", "-c", str(config)]) == 3
+    told = capsys.readouterr().err
+    assert "the ledger is missing, its copy is there" in told
+    assert "no controller has run" not in told
+
+
+async def down_by(state_dir: Path, name: str | None) -> None:
+    ledger = await Ledger.open(state_dir)
+    await ledger.commit(AT, [Row("down", "fleet", {"by": name} if name else None)], [])
+    await ledger.aclose()
+
+
+def test_a_controller_that_stays_down_says_how_to_serve_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_if_down(tmp_path)
+    asyncio.run(down_by(tmp_path, None))
+    tell_if_down(tmp_path)
+    assert capsys.readouterr().err == ""
+    asyncio.run(down_by(tmp_path, "ann"))
+    tell_if_down(tmp_path)
+    assert "`elasticd down` holds" in (told := capsys.readouterr().err)
+    assert "`elasticd controller --serve`" in told

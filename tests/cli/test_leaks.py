@@ -166,6 +166,15 @@ def test_terminate_asks_in_a_terminal_and_no_means_no(
     assert "you said no" in capsys.readouterr().out
 
 
+def test_without_a_terminal_nothing_is_ended_unless_yes_is_said(
+    busy: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    assert busy.leaks("--terminate") == 2
+    assert "no terminal to ask in" in capsys.readouterr().err
+    assert busy.pools["here"].terminated == []
+
+
 def test_a_machine_that_becomes_a_nodes_before_the_call_is_left_alone(
     busy: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +282,7 @@ def test_while_the_daemon_is_down_its_machines_are_told_to_be_paid_for(
     site.pools["here"].add("i-1", "node-1", site.ledger_id, launched_at=time.time() - 3600)
     assert site.leaks() == 0
     out = capsys.readouterr().out
-    assert "the daemon is not running and 1 machine of it are paid for (0.50 USD/h; so far" in out
+    assert "the daemon is not running and 1 machine of it is paid for (0.50 USD/h; so far" in out
     assert "start it with `elasticd run`" in out
 
 
@@ -318,6 +327,40 @@ def test_without_a_ledger_every_machine_is_another_ones_and_nothing_is_made(
     assert busy.pools["here"].terminated == []
     assert "foreign" in capsys.readouterr().out
     assert not busy.state_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("trace", "told"),
+    [
+        ("ledger.previous.sqlite", "the ledger is missing, its copy is there: restore it before"),
+        ("ledger.sqlite-wal", "the ledger is missing, its log ledger.sqlite-wal is there"),
+    ],
+)
+def test_a_ledger_that_was_lost_makes_its_machines_unknown_and_offers_none_for_adoption(
+    busy: Site, capsys: pytest.CaptureFixture[str], trace: str, told: str
+) -> None:
+    copy = busy.state_dir / "ledger.previous.sqlite"
+    saved = copy.read_bytes()
+    for path in busy.state_dir.glob("ledger.*"):
+        path.unlink()
+    (busy.state_dir / trace).write_bytes(saved if trace == copy.name else b"")
+    assert busy.leaks("--terminate", "--yes") == 1
+    out = capsys.readouterr().out
+    assert told in out
+    assert "elasticd adopt" not in out
+    assert "foreign" not in out
+    assert busy.pools["here"].terminated == []
+
+
+def test_the_command_that_restores_the_ledger_is_one_line_however_narrow_the_terminal_is(
+    busy: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    ledger = busy.state_dir / "ledger.sqlite"
+    ledger.unlink()
+    busy.leaks()
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert f"cp -p {busy.state_dir}/ledger.previous.sqlite {ledger}" in lines
 
 
 def test_without_a_ledger_and_without_machines_there_is_no_leak(site: Site) -> None:

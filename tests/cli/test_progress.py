@@ -74,3 +74,14 @@ def test_a_model_that_failed_is_told_once_with_its_engines_last_words() -> None:
     assert "model tiny has failed, nothing more is tried: exit 1" in told
     assert "| OSError: no such x" in told
     assert progress.news(status) == []
+
+
+def test_an_agent_that_is_not_up_yet_is_told_only_when_it_stays_away() -> None:
+    progress = Progress()
+    status = sample_status()
+    blocked = "no machine could join: the cluster agent does not answer (refused)"
+    status["models"][0]["blocked"] = blocked
+    status["controller"]["uptime"] = 2.0
+    assert not any(blocked in line for line in progress.news(status))
+    status["controller"]["uptime"] = 16.0
+    assert progress.news(status) == [f"model tiny: {blocked}"]

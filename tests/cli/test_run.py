@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pty
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from elasticd.cli.admin_client import AdminClient
+from elasticd.errors import ElasticdError
 from elasticd.ops.hangup import takes_hangup
 from elasticd.ops.process_mark import mark_of
 from tests.cli.waiting import until
@@ -202,6 +205,56 @@ def test_what_is_done_with_the_machines_at_the_end_can_be_changed_by_a_reload(
     assert (place.root / "machines").read_text() == "node-1"
 
 
+def reloads_of(place: Place) -> int:
+    status = AdminClient(place.root / "state" / "run" / "admin.sock").status()
+    return int(status["controller"]["reload"]["number"])
+
+
+@pytest.mark.parametrize(("before", "after"), [("keep", "release"), ("release", "keep")])
+def test_a_stop_right_after_a_reload_goes_by_what_the_controller_has_taken(
+    place: Place, before: str, after: str
+) -> None:
+    run = place.run("controller", on_stop=before)
+    place.wait_said("node node-1 (pool p): is up")
+    (place.root / "elasticd.yaml").write_text(f"{GOOD}on_stop: {after}\n")
+    os.kill(place.wait_for("controller"), signal.SIGHUP)
+    until(lambda: reloads_of(place) == 1, "the controller to read it again")
+    run.terminate()
+    assert run.wait(20) == 0
+    assert (place.root / "machines").read_text() == ("" if after == "release" else "node-1")
+
+
+def test_a_stop_right_after_a_reload_that_was_refused_goes_by_what_held(place: Place) -> None:
+    run = place.run("controller", on_stop="keep")
+    place.wait_said("node node-1 (pool p): is up")
+    (place.root / "refusal").write_text("no")
+    (place.root / "elasticd.yaml").write_text(f"{GOOD}on_stop: release\n")
+    os.kill(place.wait_for("controller"), signal.SIGHUP)
+    until(lambda: reloads_of(place) == 1, "the controller to refuse it")
+    run.terminate()
+    assert run.wait(20) == 0
+    assert (place.root / "machines").read_text() == "node-1"
+
+
+def test_what_a_controller_has_read_at_its_restart_counts_at_a_stop(place: Place) -> None:
+    run = place.run("controller", on_stop="keep")
+    place.wait_said("node node-1 (pool p): is up")
+    (place.root / "elasticd.yaml").write_text(f"{GOOD}on_stop: release\n")
+    os.kill(place.wait_for("controller"), signal.SIGKILL)
+    second = place.wait_for("controller", lives=2)
+    admin = AdminClient(place.root / "state" / "run" / "admin.sock")
+
+    def answers() -> bool:
+        with contextlib.suppress(ElasticdError):
+            return bool(admin.status()["controller"]["pid"] == second)
+        return False
+
+    until(answers, "the second life to answer")
+    run.terminate()
+    assert run.wait(20) == 0
+    assert (place.root / "machines").read_text() == ""
+
+
 def test_hangups_while_it_starts_and_while_it_stops_are_harmless(place: Place) -> None:
     run = place.run("controller", "gateway")
     until(lambda: takes_hangup(run.pid), "the supervisor to hear signals")
@@ -270,6 +323,13 @@ def test_a_child_that_refuses_its_configuration_ends_the_run_with_its_words(plac
     assert run.wait(20) == 2
     assert "refusing refused to start: this configuration is not for me" in place.said()
     assert not any(alive(pid) for pid in place.pids("gateway"))
+
+
+def test_a_refusal_of_several_lines_is_told_whole(place: Place) -> None:
+    (place.root / "end").write_text("2 elasticd: it is damaged; run:\n    cp a b\nthen go on")
+    run = place.run("controller")
+    assert run.wait(20) == 2
+    assert "refused to start: elasticd: it is damaged; run:\n    cp a b\nthen" in place.said()
 
 
 def _crash_loop(place: Place) -> subprocess.Popen[str]:

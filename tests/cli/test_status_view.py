@@ -95,6 +95,7 @@ def test_what_is_wrong_is_said_in_a_line_of_its_own(changes: dict[str, Any], lin
         ({"wanted": None}, "! model tiny: it is not known yet how many replicas it needs"),
         ({"ready": 0}, "! model tiny: no replica is ready"),
         ({"blocked": "sold out"}, "! model tiny: sold out"),
+        ({"failures": 1, "last_cause": "exit 1"}, "1 failed start, last: exit 1"),
         ({"failures": 3, "last_cause": "exit 1"}, "3 failed starts in a row, last: exit 1"),
     ],
 )

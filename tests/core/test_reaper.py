@@ -279,7 +279,99 @@ def test_terminating_goes_on_until_the_provider_says_not_found() -> None:
     assert world.phases() == {node_id: "terminating"}
     assert len(ended(world)) > 50
     world.step(TerminateAnswered(node_id, key, gone=True))
+    world.step(InstancesListed("spot", ()))
     assert world.phases() == {}
+
+
+def test_one_not_found_ends_nothing_before_a_list_agrees() -> None:
+    world = serving()
+    [machine_there] = world.instances.values()
+    [node_id] = world.phases()
+    world.step(DownRequested("test"))
+    world.now += 25.0
+    world.step(*world.listings())
+    world.now += 1.0
+    world.pending.clear()
+    world.step(TerminateAnswered(node_id, machine_there.instance_id, gone=True))
+    assert world.phases() == {node_id: "terminating"}
+    world.now += 5.0
+    world.step(InstancesListed("spot", (), took=9.0))
+    assert world.phases() == {node_id: "terminating"}, "that list is older than the answer"
+    plan = world.step(InstancesListed("spot", (machine_there,)))
+    assert [type(a) for a in plan.actions] == [TerminateNode], "it is there: asked again"
+
+
+def unsettled(world: World) -> str:
+    told: str = world.core.status(world.now)["pools"][0]["unsettled"]
+    return told
+
+
+def test_nothing_is_called_empty_before_lists_could_show_the_last_launch() -> None:
+    world = World([model()], [pool(visibility_grace=60.0)])
+    assert world.step(Configured(world.spec))
+    assert unsettled(world), "no list yet"
+    world.start()
+    world.settle(rounds=3)
+    world.step(DownRequested("test"))
+    assert unsettled(world), "that list is older than the wish"
+    for _ in range(45):
+        world.settle()
+    assert world.phases() == {}
+    assert "no list shows yet" in unsettled(world)
+    for _ in range(30):
+        world.settle()
+    assert unsettled(world) == ""
+
+
+def test_our_own_nodes_are_ended_also_beside_machines_of_another_ledger() -> None:
+    world = serving()
+    [mine] = world.instances
+    world.instances["i-f"] = machine("i-f", "n-f", FOREIGN)
+    world.instances["i-lost"] = machine("i-lost", "n-of-an-earlier-life")
+    world.step(DownRequested("test"))
+    world.settle(rounds=60)
+    assert set(ended(world)) == {mine}, "what no node stands for is left alone until it is clear"
+
+
+def test_a_later_life_of_our_ledger_is_another_controller_and_nothing_of_it_is_touched() -> None:
+    world = serving(guard_age=1.0)
+    theirs = "n-ledger01-2-7"
+    world.instances["i-b"] = machine("i-b", theirs)
+    world.settle(rounds=90)
+    assert ended(world) == []
+    [told] = world.core.status(world.now)["pools"][0]["foreign_machines"]
+    assert told["ledger_id"] == f"{LEDGER}+rival"
+    world.step(AdoptRequested(f"{LEDGER}+rival", "uid 0"))
+    world.settle(rounds=3)
+    assert theirs in world.phases(), "people say that it is gone: its machines are ours"
+
+
+def test_an_adopted_ledger_that_goes_on_to_launch_has_a_living_owner() -> None:
+    world = World([model()], [pool(guard_age=1.0, boot_timeout=10.0)])
+    world.instances["i-f"] = machine("i-f", "n-f", FOREIGN, at=900.0)
+    world.start()
+    world.step(AdoptRequested(FOREIGN, "uid 0"))
+    world.settle(rounds=5)
+    world.instances["i-new"] = machine("i-new", "n-f2", FOREIGN, at=world.now + 120.0)
+    world.now += 130.0
+    world.settle(rounds=60)
+    assert "i-new" in world.instances
+    assert "i-new" not in ended(world)
+    assert world.core.status(world.now)["pools"][0]["foreign"] == f"{FOREIGN}+rival"
+
+
+def test_a_namesake_in_another_pool_does_not_hide_a_machine() -> None:
+    both = (pool("spot", guard_age=1.0), pool("other", guard_age=1.0))
+    world = World([model(pools=("spot", "other"))], both, [offering(), offering("other", price=9)])
+    world.start()
+    world.settle(rounds=4)
+    [mine] = world.instances.values()
+    namesake = machine("i-of-a-lost-life", mine.node_id)
+    for _ in range(30):
+        world.now += 1.0
+        lists = [InstancesListed("spot", (mine,)), InstancesListed("other", (namesake,))]
+        world.step(*lists, world.observed())
+    assert set(ended(world)) == {"i-of-a-lost-life"}
 
 
 def test_configuration_alone_never_ends_a_machine() -> None:

@@ -74,3 +74,24 @@ async def test_a_reader_hears_of_it_on_the_next_page_too(tmp_path: Path) -> None
         await page(since_seq=0, since=110.0)
         second = await page(since_seq=1)
     assert [fact["text"] for fact in second["entries"][0]["facts"]] == [AGAIN]
+
+
+STARTED = {"type": "Configured", "spec": {"cluster": "c", "models": [], "pools": []}}
+TAKEN = "configuration taken: models none; pools none"
+
+
+def test_an_agent_that_is_not_up_yet_when_a_life_begins_is_no_event() -> None:
+    assert story((1.0, 1, STARTED), (2.0, 1, AWAY), (3.0, 1, BACK)) == [TAKEN]
+    assert story((1.0, 1, STARTED), (2.0, 1, AWAY), (9.0, 2, STARTED), (10.0, 2, AWAY)) == [
+        TAKEN,
+        TAKEN,
+    ]
+
+
+def test_an_agent_that_is_away_for_longer_or_later_is_one() -> None:
+    told = story((1.0, 1, STARTED), (2.0, 1, AWAY), (16.0, 1, AWAY), (20.0, 1, BACK))
+    assert told == [
+        TAKEN,
+        "the cluster agent does not answer: refused",
+        "the cluster agent answers again, after 4 s",
+    ]

@@ -41,7 +41,9 @@ def fleet_spec(**scaling: Any) -> FleetSpec:
         pools=("lab",),
         scaling=Scaling(**scaling),
     )
-    return FleetSpec("test", (model,), (NodePool("lab", "fake", max_nodes=4),))
+    return FleetSpec(
+        "test", (model,), (NodePool("lab", "fake", max_nodes=4, visibility_grace=0.0),)
+    )
 
 
 def table(version: int, epoch: int = 1) -> RoutingTable:

@@ -218,3 +218,47 @@ def test_a_copy_reads_as_the_ledger_it_is_of(tmp_path: Path) -> None:
 )
 def test_an_age_is_told_in_one_unit(seconds: float, told: str) -> None:
     assert in_words(seconds) == told
+
+
+def test_an_orderly_stop_leaves_a_copy_of_what_has_changed_since_the_last_one(
+    tmp_path: Path,
+) -> None:
+    store = opened(tmp_path)
+    assert store.copier.wait_for_tries(1, 20.0)
+    store.commit(1.0, [Row("node", "a", {})], [])
+    assert read_copy(tmp_path / COPY).rows == ()
+    store.close()
+    assert [row.id for row in read_copy(tmp_path / COPY).rows] == ["a"]
+
+
+def test_a_stop_copies_nothing_if_no_row_has_changed(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    assert store.copier.wait_for_tries(1, 20.0)
+    before = (tmp_path / COPY).stat().st_ino
+    store.commit(1.0, [], [entry(1.0)])
+    store.close()
+    assert (tmp_path / COPY).stat().st_ino == before
+
+
+def test_a_stop_tries_once_and_goes_on_where_no_copy_can_be_made(
+    tmp_path: Path, clock: Clock
+) -> None:
+    path = written(tmp_path)
+    store = opened(tmp_path)
+    copier = copying(store, path, clock)
+    good = (tmp_path / COPY).read_bytes()
+    overwrite(path, path.read_bytes().index(b'"phase":"ready"') + 10, b"X")
+    store.commit(9.0, [Row("other", "b", {})], [])
+    store.close()
+    assert copier.wait_for_tries(2, 0.0)
+    assert not copier.wait_for_tries(3, 0.0)
+    assert (tmp_path / COPY).read_bytes() == good
+
+
+def test_a_copy_that_would_hold_up_a_stop_is_not_begun(tmp_path: Path, clock: Clock) -> None:
+    store = opened(tmp_path)
+    copier = copying(store, tmp_path / NAME, clock)
+    copier.rows_changed()
+    copier.stop(last=0.0)
+    assert not copier.wait_for_tries(2, 0.0)
+    store.close()

@@ -136,6 +136,7 @@ def test_the_refusal_names_the_copy_its_age_and_a_command_that_works(tmp_path: P
     store.close()
     later = opened(state)
     epoch, ledger_id = later.restored.epoch, later.restored.ledger_id
+    later.copier.stop()
     later.commit(9.0, [Row("node", "n-2", {"phase": "ready"})], [])
     later.close()
     path = state / NAME
@@ -149,7 +150,7 @@ def test_the_refusal_names_the_copy_its_age_and_a_command_that_works(tmp_path: P
     (state / f"{NAME}-wal").write_bytes(b"a log that must not be applied to the copy")
     with pytest.raises(LedgerRefused) as refusal:
         LedgerStore(state, JournalLimits())
-    command = str(refusal.value).split("run: ")[1].split(" -- ")[0]
+    command = str(refusal.value).split("run:\n")[1].split("\n")[0].strip()
     subprocess.run(["sh", "-c", command], check=True)
     back = opened(state)
     assert [row.id for row in back.restored.rows] == ["n-1"]

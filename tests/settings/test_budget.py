@@ -177,3 +177,26 @@ def test_a_budget_that_does_nothing_is_warned_of(
 )
 def test_a_budget_that_caps_is_not_warned_of(load_text: Load, budget: str) -> None:
     assert load_text(written(budget)).warnings == ()
+
+
+def _always_one(text: str) -> str:
+    return text.replace('weights"}', 'weights", scaling: {min_replicas: 1}}')
+
+
+def test_a_cap_that_no_machine_fits_under_is_warned_of_if_one_is_always_wanted(
+    load_text: Load,
+) -> None:
+    (warning,) = load_text(_always_one(written('max_per_hour: "1 USD"'))).warnings
+    assert f"{warning.line} {warning.path}: {warning.message}" == (
+        "3 budget.max_per_hour: no machine may be rented for m: the cheapest costs 2.00 USD an "
+        "hour, and min_replicas asks for 1; raise this"
+    )
+
+
+def test_a_cap_that_a_machine_of_unknown_price_may_fit_under_is_not_warned_of(
+    load_text: Load,
+) -> None:
+    other = "node_pools:\n  - {name: other, provider: cloud, max_nodes: 1, region: north}\n"
+    text = _always_one(written('max_per_hour: "1 USD"')).replace("node_pools:\n", other)
+    assert load_text(text).warnings == ()
+    assert load_text(_always_one(written('max_per_hour: "2 USD"'))).warnings == ()

@@ -322,3 +322,11 @@ def test_a_file_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(path)]
     done = subprocess.run(command, env=environment, capture_output=True, check=True)
     assert done.stdout.decode() == "file:Gewichte-für-模型"
+
+
+def test_of_an_unknown_provider_it_is_said_where_one_from_elsewhere_belongs(
+    refused: Refused,
+) -> None:
+    (problem,) = refused(GOOD.replace("provider: cloud", "provider: acme"))
+    assert "allowed: cloud" in problem
+    assert f"({Path(sys.executable).parent}/pip install …)" in problem

@@ -59,6 +59,7 @@ class Life:
         self._part = ""
         self._died_at: float | None = None
         self._foreign: set[str] = set()
+        self._begun = asyncio.Event()
         self._config: dict[str, Any] = {}
         self._seen: asyncio.Future[dict[str, Any]]
         self.site: FakeSite
@@ -109,10 +110,14 @@ class Life:
         async with asyncio.TaskGroup() as group:
             self._seen = asyncio.get_running_loop().create_future()
             watching = group.create_task(self._watch())
-            running = group.create_task(self._daemon.run())
+            running = group.create_task(self._run())
             await script(self)
             await self._daemon.stop(running)
             watching.cancel()
+
+    async def _run(self) -> None:
+        await self._begun.wait()
+        await self._daemon.run()
 
     async def _watch(self) -> None:
         """Sees what the cloud has, and lets the agent see it."""
@@ -145,6 +150,11 @@ class Life:
         story.foreign_touched = verdict.foreign_touched
 
     # For scripts.
+
+    async def begin(self) -> None:
+        """The controller starts. What was planted has been there for longer than lists lag."""
+        await self.site.skip(max(LAGS.values()))
+        self._begun.set()
 
     def part(self, name: str) -> None:
         """Names what follows."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from elasticd.cli.asking import agreed
+from elasticd.cli.asking import agreed, must_be_askable
 from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, asked_by, named
 from elasticd.cli.output import paint, print_json, print_lines, width
 from elasticd.errors import UsageError
@@ -50,14 +50,14 @@ def add_to(commands: Commands) -> None:
         examples=["elasticd adopt", "elasticd adopt --ledger k3f9a2b1 --yes"],
         exits=(
             "0 taken over, or nothing to adopt · 1 you said no, or it cannot be done now ·\n"
-            "2 no such ledger, or several to choose from · 3 daemon not reachable"
+            "2 no such ledger, several to choose from, or nobody to ask · 3 daemon not reachable"
         ),
     )
     add_daemon(parser)
     parser.add_argument(
         "--ledger", metavar="ID", type=named("a ledger's id"), help="whose machines; with several"
     )
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
     parser.add_argument("--json", action="store_true", help="what was taken over, as JSON")
     parser.set_defaults(call=adopt)
 
@@ -78,8 +78,9 @@ def adopt(args: argparse.Namespace) -> int:
     machines = [machine for machine in found if machine["ledger_id"] == ledger_id]
     if not args.json:
         print_lines(["", *bullet("!", _WARNING, width()), *bullet("-", _BECOMES, width())])
+    must_be_askable("elasticd adopt", "takes machines over", args.yes)
     question = f"Take over {_many(machines)} of ledger {ledger_id}?"
-    if not args.yes and sys.stdin.isatty() and not agreed(question):
+    if not args.yes and not agreed(question):
         print("elasticd: nothing was adopted", file=sys.stderr)
         return 1
     client.adopt(ledger_id, asked_by())
@@ -88,7 +89,8 @@ def adopt(args: argparse.Namespace) -> int:
     else:
         print(
             f"{_many(machines)} of ledger {ledger_id} {'is' if len(machines) == 1 else 'are'} this "
-            "daemon's from now on; `elasticd status` shows what becomes of them"
+            "daemon's from now on; `elasticd status` shows what becomes of "
+            f"{'it' if len(machines) == 1 else 'them'}"
         )
     return 0
 

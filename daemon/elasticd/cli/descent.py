@@ -16,7 +16,7 @@ from elasticd.ops.status_pools import foreign_machines
 _FRESH = 90.0
 """Seconds by which a pool's list may be older than the way down; lists come more often."""
 
-_SILENT = ("outage", "throttled")
+_SILENT = ("outage", "throttled", "auth", "billing")
 """Troubles of a pool whose machines cannot be listed."""
 
 
@@ -94,11 +94,14 @@ class Descent:
         oldest = self._clock() - self._began + _FRESH
         for pool in status.get("pools", ()):
             name, listed = pool["name"], pool.get("listed_age")
+            waits_for = str(pool.get("unsettled") or "")
             silent = any(t.get("kind") in _SILENT for t in pool.get("troubles") or ())
             if listed is None:
                 yield f"pool {name}", f"the first list of pool {name}"
             elif silent or listed > oldest:
                 yield f"pool {name}", f"a list of pool {name}, which does not answer"
+            elif waits_for:
+                yield f"pool {name}", waits_for
 
 
 def _orphans(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

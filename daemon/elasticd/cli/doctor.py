@@ -17,7 +17,7 @@ from elasticd.cli.common import (
 from elasticd.cli.examine.finding import Finding, Level, fail, ok, warn
 from elasticd.cli.output import paint, print_json, print_lines, width
 from elasticd.errors import ElasticdError, UsageError
-from elasticd.ops.text_table import Paint, Style, bullet, clean
+from elasticd.ops.text_table import Paint, Style, bullet, clean, passage
 
 if TYPE_CHECKING:
     from elasticd.settings.load import Configuration
@@ -118,7 +118,7 @@ def _safely(subject: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Fin
 def _report(findings: list[Finding], columns: int, colour: Paint) -> Iterator[str]:
     for finding in findings:
         mark = f"{finding.level.value:<4}  {finding.subject:<{_SUBJECT}}"
-        first, *rest = bullet(mark, clean(finding.text), columns)
+        first, *rest = passage(mark, finding.text, columns)
         yield colour(first[:4], _STYLES[finding.level]) + first[4:]
         yield from rest
         if finding.advice:

@@ -96,7 +96,7 @@ def _unasked(config: Configuration, ledger: LedgerView) -> dict[str, str]:
 
 def _ledger_problems(config: Configuration, ledger: LedgerView, ledger_id: str) -> Iterator[str]:
     if ledger.problem and not ledger.missing:
-        yield f"{ledger.problem}; nothing is ended"
+        yield f"nothing is ended: {ledger.problem}"
     elif ledger_id != ledger.ledger_id:
         yield "the ledger was replaced while the providers were asked; look again"
     cluster = config.settings.cluster
@@ -130,7 +130,7 @@ async def _terminate(
     if not ours:
         return replace(report, kept={})
     question = f"End {many(ours)} of ours that no node stands for?"
-    if not args.yes and sys.stdin.isatty() and not agreed(question):
+    if not args.yes and not agreed(question):
         return replace(report, kept={one.instance.instance_id: "you said no" for one in ours})
     stream = sys.stderr if args.json else sys.stdout
     ending = Ending(

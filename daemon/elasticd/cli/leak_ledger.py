@@ -6,12 +6,13 @@ as ours: then nothing may be ended on its word.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elasticd.cli.ledger_peek import peek
+from elasticd.cli.ledger_peek import peek, traces_of
 from elasticd.errors import ElasticdError
 from elasticd.provider import Instance
 from elasticd.runtime.ledger_content import read_content
@@ -57,8 +58,7 @@ def read_ledger(state_dir: Path) -> LedgerView:
         return _read(state_dir)
     except ElasticdError as refused:
         path = state_dir / "ledger.sqlite"
-        left = path.with_name(f"{path.name}-wal").exists()
-        missing = not path.exists() and not path.is_symlink() and not left
+        missing = not os.path.lexists(path) and not traces_of(path)
         return LedgerView(problem=str(refused), missing=missing)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from elasticd.cli.leak_verdict import Found, Verdict
 from elasticd.cli.leak_view import as_json, cost, machines
 from elasticd.cli.output import paint, width
-from elasticd.ops.text_table import bullet, clean
+from elasticd.ops.text_table import bullet, clean, passage
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,16 @@ def told(report: Report, *, everything: bool, ending: bool) -> Iterator[str]:
 
 def _notes(report: Report) -> Iterator[str]:
     for problem in report.problems:
-        yield from bullet("!", clean(problem), width())
+        yield from passage("!", problem, width())
     for pool, why in report.unknown.items():
         yield from bullet("!", f"pool {pool}: what is there is not known: {clean(why)}", width())
     known = report.of(Verdict.KNOWN, Verdict.OVERDUE)
     if report.daemon.silence and known:
         how = "does not answer" if report.daemon.runs else "is not running"
+        is_or_are = "is" if len(known) == 1 else "are"
         text = (
-            f"the daemon {how} and {many(known)} of it are paid for ({cost(known, time.time())}); "
-            f"{clean(report.daemon.silence)}"
+            f"the daemon {how} and {many(known)} of it {is_or_are} paid for "
+            f"({cost(known, time.time())}); {clean(report.daemon.silence)}"
         )
         yield from bullet("!", text, width())
 

@@ -27,13 +27,17 @@ def add_to(commands: Commands) -> None:
     add_daemon(parser)
     parser.add_argument("--all", action="store_true", help="also machines that are known")
     parser.add_argument("--terminate", action="store_true", help="end ours that have no node")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
     parser.add_argument("--json", action="store_true", help="everything found, as JSON")
     parser.set_defaults(call=leaks)
 
 
 def leaks(args: argparse.Namespace) -> int:
     """Exit 0 when every machine that is listed is known, and every list is."""
+    if args.terminate:
+        from elasticd.cli.asking import must_be_askable
+
+        must_be_askable("elasticd leaks --terminate", "ends machines", args.yes)
     from elasticd.cli.leak_hunt import hunt
 
     return asyncio.run(hunt(args))

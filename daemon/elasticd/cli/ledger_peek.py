@@ -9,6 +9,7 @@ copied without its shared-memory file, from a copy elsewhere.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from elasticd.runtime.ledger_content import connect
+from elasticd.runtime.ledger_copy import previous_of, way_back
 from elasticd.runtime.ledger_errors import ContentDamaged, LedgerRefused
 from elasticd.runtime.ledger_file import identify, unreadable
 from elasticd.runtime.ledger_header import read_header
@@ -49,9 +51,32 @@ def _nothing_there(state_dir: Path, path: Path) -> str:
         return f"{state_dir}: no such directory; no controller has run with this state_dir"
     if not state_dir.is_dir():
         return f"{state_dir}: not a directory; correct state_dir in the configuration"
+    if path.is_symlink() and not path.exists():
+        return f"{path}: a link to {path.readlink()}, which is not there; mount the disk it is on"
     if path.exists():
         return f"{path}: not a file; correct state_dir in the configuration"
+    if traces := traces_of(path):
+        return _lost(path, traces)
     return f"{path}: no ledger here; no controller has run with this state_dir"
+
+
+def traces_of(ledger: Path) -> list[Path]:
+    """What lies beside a ledger's place and says that there has been one."""
+    beside = (previous_of(ledger), ledger.with_name(f"{ledger.name}-wal"))
+    return [path for path in beside if os.path.lexists(path)]
+
+
+def _lost(path: Path, traces: list[Path]) -> str:
+    """Its machines may run and be paid for: nothing is to be concluded from its absence."""
+    if previous_of(path) not in traces:
+        return (
+            f"{path}: the ledger is missing, its log {traces[0].name} is there: put the ledger "
+            "back before anything else"
+        )
+    return (
+        f"{path}: the ledger is missing, its copy is there: restore it before anything else. "
+        f"{way_back(path)}"
+    )
 
 
 @contextlib.contextmanager

@@ -6,22 +6,40 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from elasticd.cli.common import Commands, add_config, configuration
-from elasticd.errors import UsageError
+from elasticd.errors import ElasticdError, UsageError
 from elasticd.ops.hangup import Hangups
 from elasticd.ops.limits import raise_descriptors
+
+_CONTROLLER = """\
+One of elasticd's processes: decides what to rent, to start and to give back. It keeps the ledger,
+asks the providers, and answers the other commands. An agent must run beside it for replicas to
+start, and a gateway for requests to be served."""
+_GATEWAY = """\
+One of elasticd's processes: takes the requests of clients and passes them to replicas. It learns
+from the controller where they are, and goes on with what it last knew while that is away."""
+_AGENT = """\
+One of elasticd's processes: lets rented machines join Ray and starts and stops replicas there, as
+the controller orders. It needs a Ray head: `elasticd head`, or the one that ray.address names."""
+_HEAD = """\
+One of elasticd's processes: the head of the Ray cluster that machines join, for a configuration
+without ray.address. The agent talks to it."""
+_ALL = (
+    "Use `elasticd run` for everything on one machine: it starts all of them and looks after them."
+)
 
 
 def add_to(commands: Commands) -> None:
     """Declares the commands."""
-    for name, call, help_text in (
-        ("controller", controller, "decides: the ledger, providers, the admin API"),
-        ("gateway", gateway, "the OpenAI-compatible entry"),
-        ("agent", agent, "the Ray driver: starts and stops replicas"),
-        ("head", head, "the managed Ray head"),
+    for name, call, help_text, does in (
+        ("controller", controller, "decides: the ledger, providers, the admin API", _CONTROLLER),
+        ("gateway", gateway, "the OpenAI-compatible entry", _GATEWAY),
+        ("agent", agent, "the Ray driver: starts and stops replicas", _AGENT),
+        ("head", head, "the managed Ray head", _HEAD),
     ):
-        parser = commands.add_parser(name, help=help_text)
+        parser = commands.add_parser(name, help=help_text, description=f"{does}\n{_ALL}")
         add_config(parser)
         if call is controller:
             parser.add_argument(
@@ -47,10 +65,27 @@ def controller(args: argparse.Namespace) -> int:
 
     config = configuration(args)
     ensure_demo_model(config, _tell)
+    if not args.serve:
+        tell_if_down(config.state_dir)
     note_place(config.path, Whereabouts(config.admin_socket, config.state_dir))
     set_up_logs("controller")
     folded.run(lambda: app.controller(config, args.serve, hangups))
     return 0
+
+
+def tell_if_down(state_dir: Path) -> None:
+    """A controller that stays down does nothing but give back: people should know why."""
+    from elasticd.cli.last_known import last_known
+
+    try:
+        down = last_known(state_dir).status.get("down")
+    except ElasticdError:
+        return  # there is none yet, or the controller itself is about to say what is wrong with it
+    if down:
+        _tell(
+            "`elasticd down` holds: machines are given back and none is rented; to serve again, "
+            "start it with --serve: `elasticd controller --serve`"
+        )
 
 
 def gateway(args: argparse.Namespace) -> int:

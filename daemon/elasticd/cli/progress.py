@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from elasticd.ops.durations import age
+from elasticd.ops.journal_recovery import STARTING
 from elasticd.ops.text_table import clean
 
 _LOST = "gone"
@@ -37,10 +38,16 @@ def describe(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if pool.get("last_error"):
             yield f"pool:{pool['name']}", f"pool {pool['name']}: {pool['last_error']}"
     for model in status.get("models", ()):
-        if model.get("blocked"):
+        if model.get("blocked") and not _only_starting(status, model["blocked"]):
             yield f"blocked:{model['name']}", f"model {model['name']}: {model['blocked']}"
         if model.get("failed"):
             yield f"failed:{model['name']}", _failed(model)
+
+
+def _only_starting(status: Mapping[str, Any], blocked: str) -> bool:
+    """Processes that start together are not all up at once."""
+    uptime = (status.get("controller") or {}).get("uptime")
+    return uptime is not None and uptime < STARTING and "agent does not answer" in blocked
 
 
 def _is_leaving(node: Mapping[str, Any]) -> bool:

@@ -146,6 +146,7 @@ class Run:
                 await self._stop.wait()
                 for task in beside:
                     task.cancel()
+                await asyncio.wait(beside)
                 await self._shut_down(children)
         if self._left is not None:
             raise self._left
@@ -201,6 +202,8 @@ class Run:
     async def _shut_down(self, children: Sequence[Child]) -> None:
         from elasticd.cli.run_plan import releases
 
+        if self._refused is None:
+            await self._hear_of_the_last_reload(children)
         if self._refused is None and releases(self._config):
             await self._release()
         elif self._refused is None:
@@ -208,6 +211,17 @@ class Run:
         for child in reversed(children):
             await child.end(self._hurry)
         self._say("stopped")
+
+    async def _hear_of_the_last_reload(self, children: Sequence[Child]) -> None:
+        """What `on_stop` has just become counts. A hurry goes on with what is known."""
+        heard = asyncio.ensure_future(self._reloads.at_stop(children))
+        hurried = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait({heard, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        if heard.done():
+            self._config = heard.result() or self._config
+        else:
+            heard.cancel()
 
     def _controller_refuses(self) -> bool:
         return self._refused is not None and self._refused.name == "controller"

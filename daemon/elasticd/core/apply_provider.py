@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticd.core import circuit
-from elasticd.core.drain import lose_node
 from elasticd.core.events import (
     BootLogRead,
     InstancesListed,
@@ -49,7 +48,7 @@ def on_instances(state: State, step: Step, event: InstancesListed) -> None:
     pool = state.pools.get(event.pool)
     if pool is None:
         return
-    pool.listed_at = step.now
+    pool.listed_at, pool.listed_from = step.now, step.now - event.took
     circuit.listed(pool, step, "instances")
     seen = sort_machines(state, step, pool, event)
     count_absences(state, step, pool, event, seen)
@@ -132,9 +131,6 @@ def _end_unlaunched(state: State, step: Step, node: Node, story: str) -> None:
 
 def on_terminate_answered(state: State, step: Step, event: TerminateAnswered) -> None:
     """Ending is under way, or done."""
-    if event.gone:
-        for pool in state.pools.values():
-            pool.orphans.pop(event.instance_id, None)
     node = state.fleet.node(event.node_id)
     if node is None or node.phase is not NodePhase.TERMINATING:
         return
@@ -144,7 +140,9 @@ def on_terminate_answered(state: State, step: Step, event: TerminateAnswered) ->
     if node.instance_id != event.instance_id:
         state.fleet.put_node(replace(node, asked_at=None))  # it has another machine by now
     elif event.gone:
-        lose_node(state, step, node, NodePhase.GONE, node.reason)
+        state.fleet.put_node(
+            replace(node, asked_at=None, not_found_at=step.now, attempts=0, trouble="")
+        )
     else:
         state.fleet.put_node(
             replace(

@@ -109,8 +109,8 @@ def _ask_terminate(state: State, step: Step, node: Node) -> None:
     pool = state.pools.get(node.pool)
     if node.instance_id is None:
         _settle_unlaunched(state, step, node)
-    elif pool is None or pool.foreign:
-        return  # nobody to ask, or not surely ours: status tells
+    elif pool is None or node.not_found_at is not None:
+        return  # nobody to ask: status tells; or not found, which a list is to confirm
     elif _may_ask(step, node):
         state.fleet.put_node(replace(node, asked_at=step.now))
         step.act(TerminateNode(node.id, node.pool, node.instance_id))

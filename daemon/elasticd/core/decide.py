@@ -67,7 +67,7 @@ class Core:
     """
 
     def __init__(self, ledger_id: str, epoch: int, rows: Sequence[Row] = ()) -> None:
-        self._state = State(ledger_id, Fleet(f"{ledger_id[:8]}-{epoch}", rows))
+        self._state = State(ledger_id, Fleet(f"{ledger_id[:8]}-{epoch}", rows), epoch=epoch)
         self._epoch = epoch
         self._version = 0
         self._published: tuple[ModelRoute, ...] | None = None

@@ -30,6 +30,12 @@ probably us or the list: lists must agree for so many seconds before anything is
 LONE_SECONDS = 10.0
 """The same for a single node that Ray still sees alive: a list may lack a machine for a moment."""
 
+RIVAL = "+rival"
+"""What is added to a ledger's id where another controller acts under it."""
+
+ADOPTION_SLACK = 60.0
+"""Seconds after an adoption in which a launch of its former owner may still come."""
+
 LONGEST_CALL = 420.0
 """Seconds after which a launch has ended, with or without a word: the shell cuts it off before."""
 
@@ -43,7 +49,8 @@ def sort_machines(state: State, step: Step, pool: PoolState, event: InstancesLis
     claims: dict[str, list[Instance]] = {}
     unclaimed: list[Instance] = []
     foreign: dict[str, Instance] = {}
-    for instance in event.instances:
+    for listed in event.instances:
+        instance = _by_its_owner(state, listed)
         node = known.get(instance.instance_id)
         if instance.ledger_id is None:
             if node is not None:  # its tags do not show yet, but we know it by the launch's answer
@@ -58,9 +65,32 @@ def sort_machines(state: State, step: Step, pool: PoolState, event: InstancesLis
             unclaimed.append(instance)
     _note_foreign(pool, step, foreign)
     for node_id, machines in claims.items():
-        unclaimed += _see(state, step, node_id, machines)
+        unclaimed += _see(state, step, node_id, machines, step.now - event.took)
     _note_orphans(pool, step, unclaimed)
     return set(claims)
+
+
+def _by_its_owner(state: State, instance: Instance) -> Instance:
+    """The machine, under another owner's name where a living rival is proven.
+
+    A life that comes after ours, or an adopted ledger that goes on to launch: another controller
+    acts under the same marks, so its machines are as foreign as any.
+    """
+    ledger = instance.ledger_id
+    if ledger is None or state.fleet.node(instance.node_id or "") is not None:
+        return instance
+    if ledger == state.ledger_id and _epoch_of(instance.node_id) > state.epoch:
+        return replace(instance, ledger_id=f"{ledger}{RIVAL}")
+    launched, adopted = instance.launched_at, state.adopted.get(ledger)
+    if adopted and launched is not None and launched > adopted[1] + ADOPTION_SLACK:
+        return replace(instance, ledger_id=f"{ledger}{RIVAL}")
+    return instance
+
+
+def _epoch_of(node_id: str | None) -> int:
+    """The life in which a node id was minted; 0 where it does not say."""
+    parts = (node_id or "").split("-")
+    return int(parts[2]) if len(parts) == 4 and parts[2].isdecimal() else 0
 
 
 def _nodes_by_instance(state: State, pool: PoolState) -> dict[str, Node]:
@@ -83,7 +113,12 @@ def _owner(state: State, step: Step, pool: PoolState, instance: Instance) -> str
 def _of_another_pool(state: State, pool: PoolState, instance: Instance) -> bool:
     """Two pools of one account may see the same machines: each sees to its own."""
     node = state.fleet.node(instance.node_id or "")
-    return node is not None and node.pool != pool.spec.name and node.phase is not NodePhase.GONE
+    return (
+        node is not None
+        and node.pool != pool.spec.name
+        and node.phase is not NodePhase.GONE
+        and node.instance_id in {None, instance.instance_id}
+    )
 
 
 def _adopt(state: State, step: Step, pool: PoolState, instance: Instance) -> str | None:
@@ -111,7 +146,7 @@ def on_adopt_requested(state: State, step: Step, event: AdoptRequested) -> None:
     """People say that the machines of another ledger are ours."""
     if event.ledger_id == state.ledger_id or event.ledger_id in state.adopted:
         return
-    state.adopted[event.ledger_id] = event.by
+    state.adopted[event.ledger_id] = (event.by, step.now)
     step.because(
         "fleet", f"machines of ledger {event.ledger_id} are ours now (adopted by {event.by})"
     )
@@ -135,8 +170,15 @@ def _note_foreign(pool: PoolState, step: Step, foreign: dict[str, Instance]) -> 
     pool.foreign_machines = dict(sorted(foreign.items()))
 
 
-def _see(state: State, step: Step, node_id: str, machines: list[Instance]) -> list[Instance]:
-    """Takes over what the list says of a node's machine; the machines that are too many."""
+def _still(not_found_at: float | None, list_began: float) -> float | None:
+    """A later list that shows the machine overrules a "not found"."""
+    return not_found_at if not_found_at is not None and list_began < not_found_at else None
+
+
+def _see(
+    state: State, step: Step, node_id: str, machines: list[Instance], began: float
+) -> list[Instance]:
+    """Takes over what a list says of a node's machine; the machines that are too many."""
     node = state.fleet.node(node_id)
     if node is None:
         return machines
@@ -144,8 +186,13 @@ def _see(state: State, step: Step, node_id: str, machines: list[Instance]) -> li
     mine = min(machines, key=lambda i: _preference(known, i))
     state.seen[node.id] = step.now
     facts = (mine.instance_id, mine.address or node.address, mine.offering or node.offering)
-    if (*facts, True, None) != (
-        *(node.instance_id, node.address, node.offering, node.listed, node.unseen_since),
+    if (*facts, True, None, None) != (
+        node.instance_id,
+        node.address,
+        node.offering,
+        node.listed,
+        node.unseen_since,
+        node.not_found_at,
     ):
         node = state.fleet.put_node(
             replace(
@@ -156,6 +203,7 @@ def _see(state: State, step: Step, node_id: str, machines: list[Instance]) -> li
                 listed=True,
                 unseen_since=None,
                 unseen_lists=0,
+                not_found_at=_still(node.not_found_at, began),
             )
         )
     if node.phase is NodePhase.REQUESTED:
@@ -192,7 +240,7 @@ def _note_orphans(pool: PoolState, step: Step, unclaimed: list[Instance]) -> Non
 
 
 def ask_orphans(state: State, step: Step, pool: PoolState) -> None:
-    """Ends what nobody stands for, when it is sure enough."""
+    """Ends what nobody stands for, when it is sure enough: asked until no list shows it."""
     if pool.foreign or pool.in_outage:
         return
     for instance_id, orphan in pool.orphans.items():
@@ -236,7 +284,7 @@ def count_absences(
     braked = len(missing) >= 2 and len(missing) > BRAKE_SHARE * len(mine)
     for node in counted:
         if node.phase is NodePhase.TERMINATING:
-            if node.instance_id is None and node.unseen_lists >= 2:
+            if _ended(node, step.now - event.took):
                 lose_node(state, step, node, NodePhase.GONE, node.reason)
         elif node in missing and not _doubtful(state, step, node, braked):
             if node.phase is NodePhase.BOOTING:
@@ -246,6 +294,16 @@ def count_absences(
                 lose_node(state, step, node, NodePhase.TERMINATING, why)
             else:
                 lose_node(state, step, node, NodePhase.GONE, "its machine is gone")
+
+
+def _ended(node: Node, list_began: float) -> bool:
+    """Whether a machine is no more: "not found" by its id, and then by a list, too.
+
+    One that was never known by an id: by two lists.
+    """
+    if node.instance_id is None:
+        return node.unseen_lists >= 2
+    return node.not_found_at is not None and list_began >= node.not_found_at
 
 
 def _absence_counts(node: Node, pool: PoolState, step: Step, took: float) -> bool:
@@ -291,3 +349,18 @@ def _unbroken(state: State, node: Node) -> bool:
     """Whether a replica there serves as far as the gateway has said."""
     live = state.fleet.live_on(node.id)
     return any(r.phase is ReplicaPhase.READY and r.broken_at is None for r in live)
+
+
+def unsettled(state: State, pool: PoolState) -> str:
+    """Why it cannot be said yet that lists show every machine of ours there; empty: it can."""
+    name, listed = pool.spec.name, pool.listed_from
+    if listed is None or pool.in_outage:
+        return f"a list of pool {name}"
+    nodes = [n for n in state.fleet.nodes() if n.pool == name]
+    ended = max((n.since for n in nodes if n.phase is NodePhase.GONE), default=0.0)
+    if listed < max(ended, state.down_since):
+        return f"a new list of pool {name}"
+    launched = max((n.launched_at for n in nodes if n.launched_at is not None), default=0.0)
+    if launched and listed < launched + pool.spec.visibility_grace:
+        return f"machines of pool {name} that no list shows yet"
+    return ""

@@ -29,6 +29,7 @@ class Node:
     again; `launched_at`: the last time a launch was asked, or ended without a clear answer;
     `launching`: a launch is under way. `listed`: a provider's list has shown
     it; `unseen_since`/`unseen_lists`: complete lists lack it since then, so many in a row.
+    `not_found_at`: the provider said so when its end was asked for, and no list has shown it since.
     `dead_since`: Ray says it is dead. `gpuless_since`: it is up, with fewer GPUs than it should
     have. `held`: one sentence for each GPU that something still holds. `idle_since`: no replica.
     `cut_at`: when a drain must be over. `notices`: ids of the notices that hold. `weights`: what
@@ -56,6 +57,7 @@ class Node:
     listed: bool = False
     unseen_since: float | None = None
     unseen_lists: int = 0
+    not_found_at: float | None = None
     dead_since: float | None = None
     gpuless_since: float | None = None
     held: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ class Keeper:
             elif row.kind == "pool":
                 state.saved_pools[row.id] = row.doc
             elif row.kind == "adopted":
-                state.adopted[row.id] = str(row.doc["by"])
+                state.adopted[row.id] = (str(row.doc["by"]), float(row.doc["at"]))
             elif row.kind == "spend":
                 state.spend = Spend.from_doc(row.doc)
             elif row.kind == "down":
@@ -65,7 +65,12 @@ class Keeper:
             docs["down", "fleet"] = {"by": state.down}
         docs.update({("pool", name): doc for name, doc in state.saved_pools.items()})
         docs.update({("pool", n): doc for n, p in state.pools.items() if (doc := _pool(p))})
-        docs.update({("adopted", key): {"by": by} for key, by in state.adopted.items()})
+        docs.update(
+            {("adopted", key): {"by": by, "at": at} for key, (by, at) in state.adopted.items()}
+        )
+        docs.update(
+            {("place", n): {"place": p.spec.place} for n, p in state.pools.items() if p.spec.place}
+        )
         if state.spend.until is not None:
             docs["spend", "today"] = self._spend(state.spend)
         saved_cluster = self._saved.get(("cluster", "name"))

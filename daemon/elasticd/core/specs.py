@@ -85,7 +85,8 @@ class NodePool:
     too few GPUs. `max_loads`: engines that may load at once on one node. `idle_timeout`: a node
     without replicas goes back after it. `visibility_grace`: how long a fresh instance may be
     missing from the provider's list. `loss_grace`: how long a running node may be missing from
-    Ray, with no instance seen gone, before it is given up.
+    Ray, with no instance seen gone, before it is given up. `place`: where its machines are, in
+    words: it cannot change while there are machines.
     """
 
     name: str
@@ -99,6 +100,7 @@ class NodePool:
     visibility_grace: float = 60.0
     guard_age: float = 30.0
     loss_grace: float = 30.0
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,8 @@ class State:
 
     `saved_models`, `saved_pools`: what an earlier life knew of each. `usual`: how long a boot, a
     fetch or a start usually takes, in seconds. `seen`: when each node and replica was last
-    reported. `adopted`: ledgers whose machines are ours, and who said so.
+    reported. `adopted`: ledgers whose machines are ours, who said so, and when.
+    `epoch`: which life this is.
     """
 
     ledger_id: str
@@ -107,7 +108,8 @@ class State:
     pools: dict[str, PoolState] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
     spend: Spend = field(default_factory=Spend)
-    adopted: dict[str, str] = field(default_factory=dict)
+    epoch: int = 0
+    adopted: dict[str, tuple[str, float]] = field(default_factory=dict)
     saved_models: dict[str, dict[str, Any]] = field(default_factory=dict)
     saved_pools: dict[str, dict[str, Any]] = field(default_factory=dict)
     usual: dict[str, float] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from typing import Any
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import LIVE, NODE_COMING, NODE_PAID, NodePhase, ReplicaPhase
 from elasticd.core.pool_state import Orphan, PoolState
-from elasticd.core.reaper import orphan_end
+from elasticd.core.reaper import orphan_end, unsettled
 from elasticd.core.state import Hold, ModelState, State
 from elasticd.core.status_money import pool_troubles, spend_summary
 from elasticd.provider import Instance
@@ -168,6 +168,7 @@ def _pool(state: State, pool: PoolState, now: float) -> dict[str, Any]:
         "provider": pool.spec.provider,
         "max_nodes": pool.spec.max_nodes,
         "listed_age": _age(pool.listed_at, now),
+        "unsettled": unsettled(state, pool),
         "last_error": pool.last_error,
         "boot_failures": pool.boot_failures,
         "troubles": pool_troubles(state, pool, now),

@@ -5,10 +5,14 @@ That something answers is no news and tells nothing by itself; after a failure i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 _Topic = tuple[str, str]
+STARTING = 15.0
+"""Seconds of a life in which an agent that does not answer yet is no news."""
+
 _LISTS = {"InstancesListed": "instances", "OfferingsListed": "offerings"}
 
 
@@ -18,22 +22,32 @@ class Troubles:
     def __init__(self) -> None:
         self._since: dict[_Topic, float] = {}
         self._epoch: int | None = None
+        self._began = -math.inf
 
     def copy(self) -> Troubles:
         """The same point, to go on from more than once."""
         other = Troubles()
         other._since, other._epoch = dict(self._since), self._epoch
+        other._began = self._began
         return other
 
     def learn(self, other: Troubles) -> None:
         """Takes in what another reader knows at the same point."""
         self._since = {**self._since, **other._since}
+        self._began = max(self._began, other._began)
 
     def begin(self, epoch: int) -> None:
         """The next facts are of this life of the controller, which begins with none known."""
         if epoch != self._epoch:
             self._since.clear()
+            self._began = -math.inf
         self._epoch = epoch
+
+    def too_early(self, fact: Mapping[str, Any], at: float) -> bool:
+        """Whether it tells only that processes which start together are not all up yet."""
+        if fact.get("type") == "Configured" and not fact.get("changed") and self._began < 0:
+            self._began = at
+        return _kind(fact) == "ClusterUnreachable" and at - self._began < STARTING
 
     def over(self, fact: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
         """Notes a fact; the subject and sentence of what it ends."""

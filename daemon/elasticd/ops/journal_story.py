@@ -43,6 +43,8 @@ def _facts(
 ) -> Iterator[dict[str, Any]]:
     troubles.begin(entry.epoch)
     for fact in entry.events:
+        if troubles.too_early(fact, entry.at):
+            continue
         kind = str(fact.get("type"))
         for subject, text in troubles.over(fact, entry.at):
             yield {"type": kind, "subject": subject, "text": clean(text), "echoed": False}

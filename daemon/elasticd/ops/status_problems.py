@@ -119,12 +119,17 @@ def _model_problems(model: Thing, taken: str) -> Iterator[str]:
         cause = clean(model.get("last_cause")) or "cause not known"
         if model.get("failed"):
             yield (
-                f"model {name}: failed: {failures} starts in a row failed and nothing more is "
+                f"model {name}: failed: {_starts(failures)} failed and nothing more is "
                 f"tried; last: {cause}; correct it, then `elasticd reload` or `elasticd scale`"
             )
         else:
-            yield f"model {name}: {failures} failed starts in a row, last: {cause}"
+            many = "1 failed start" if failures == 1 else f"{failures} failed starts in a row"
+            yield f"model {name}: {many}, last: {cause}"
         yield from (f"  {clean(line)}" for line in (model.get("last_tail") or ())[-_TAIL:])
+
+
+def _starts(failures: int) -> str:
+    return "1 start" if failures == 1 else f"{failures} starts in a row"
 
 
 def _node_problems(node: Thing) -> Iterator[str]:

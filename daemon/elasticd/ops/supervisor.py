@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from elasticd.errors import UsageError
 from elasticd.ops.hangup import takes_hangup
 from elasticd.ops.process_mark import (
     ProcessMark,
@@ -105,7 +106,7 @@ class Child:
             lived = time.monotonic() - started
             failures = 1 if lived >= self._back_off.steady else failures + 1
             delay = self._back_off.after(failures)
-            self._on_end(Ended(self.spec.name, code, lived, delay, self._last_words()))
+            self._on_end(Ended(self.spec.name, code, lived, delay, self._last_words(code)))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), delay)
 
@@ -177,13 +178,18 @@ class Child:
         self._mark = self._process = None
         return code
 
-    def _last_words(self) -> str:
+    def _last_words(self, code: int | None) -> str:
+        """Its last line; of one that refused to run, all of what it said about that."""
         if self.spec.log is None:
             return ""
         with contextlib.suppress(OSError), self.spec.log.open("rb") as log:
             log.seek(max(0, self.spec.log.stat().st_size - 2000))
             lines = log.read().decode(errors="replace").split("\n")
-            return next((line.strip() for line in reversed(lines) if line.strip()), "")
+            lines = [line.rstrip() for line in lines if line.strip()]
+            said = [number for number, line in enumerate(lines) if line.startswith("elasticd: ")]
+            if code == UsageError.exit_code and said:
+                return "\n".join(lines[said[-1] :])
+            return lines[-1].strip() if lines else ""
         return ""
 
 

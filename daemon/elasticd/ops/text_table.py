@@ -168,6 +168,16 @@ def bullet(mark: str, text: str, width: int) -> Iterator[str]:
         yield f"{mark if number == 0 else ' ' * len(mark)} {line}"
 
 
+def passage(mark: str, text: str, width: int) -> Iterator[str]:
+    """Text of several lines behind a mark. One that begins with a blank is a command to copy: it
+    is never wrapped."""
+    for number, line in enumerate(line for line in text.splitlines() if line.strip()):
+        if line.startswith(" "):
+            yield f"{' ' * len(mark)} {clean(line)}"
+        else:
+            yield from bullet(mark if number == 0 else " " * len(mark), clean(line), width)
+
+
 def painted(lines: Iterable[str], style: Style, paint: Paint) -> list[str]:
     """All lines in one style."""
     return [paint(line, style) for line in lines]

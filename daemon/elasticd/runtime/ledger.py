@@ -17,7 +17,7 @@ import structlog
 
 from elasticd.core.fleet import Row
 from elasticd.runtime.ledger_content import write_meta, write_row
-from elasticd.runtime.ledger_copier import Copier, CopyState
+from elasticd.runtime.ledger_copier import LAST, Copier, CopyState
 from elasticd.runtime.ledger_errors import (
     LedgerRefused,
     LedgerUnavailable,
@@ -163,7 +163,7 @@ class LedgerStore:
 
     def close(self) -> None:
         """Closes the file and lets the next controller in."""
-        self.copier.stop()
+        self.copier.stop(last=LAST)
         self._db.close()
         self._lock.release()
 

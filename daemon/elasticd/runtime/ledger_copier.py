@@ -1,4 +1,5 @@
-"""Keeps the previous copy of a living ledger: after a clean start, then hourly if rows changed.
+"""Keeps the previous copy of a living ledger: after a clean start, then hourly and at the end, if
+rows changed.
 
 It reads through a connection of its own, in a thread of its own: a commit never waits for it. A
 copy that fails is a warning and nothing more; the one that was there stays.
@@ -34,6 +35,9 @@ PERIOD = 3600.0
 RETRY = 300.0
 """Seconds until a copy that failed is tried again."""
 
+LAST = 2.0
+"""Seconds that the copy at the end may take; one that would take longer is given up."""
+
 _PACE = 0.002
 """Seconds of rest between two steps, so that the disk has time for commits."""
 
@@ -65,6 +69,7 @@ class Copier:
         self._turn = threading.Condition()
         self._stop = threading.Event()
         self._wanted, self._due = True, 0.0
+        self._until, self._took = 0.0, 0.0
         self._tries = 0
         self._error = ""
         self._thread = threading.Thread(target=self._run, name="ledger-copy", daemon=True)
@@ -79,8 +84,10 @@ class Copier:
             self._wanted = True
             self._turn.notify_all()
 
-    def stop(self) -> None:
-        """Gives a copy under way up, and waits until nothing is open any more."""
+    def stop(self, last: float = 0.0) -> None:
+        """Makes a last copy if rows have changed, in `last` seconds or not at all, and waits until
+        nothing is open any more."""
+        self._until = time.monotonic() + last
         self._stop.set()
         with self._turn:
             self._turn.notify_all()
@@ -101,13 +108,17 @@ class Copier:
 
     def _run(self) -> None:
         while self._wait_until_due():
+            began = time.monotonic()
             error = self._copy()
+            self._took = time.monotonic() - began
             with self._turn:
                 self._tell(error)
                 self._wanted = self._wanted or bool(error)
                 self._due = self._clock() + (RETRY if error else PERIOD)
                 self._tries += 1
                 self._turn.notify_all()
+            if error and self._stop.is_set():
+                return  # one try: nobody waits for a second
 
     def _wait_until_due(self) -> bool:
         with self._turn:
@@ -117,7 +128,10 @@ class Copier:
                     self._wanted = False
                     return True
                 self._turn.wait(left if self._wanted else None)
-        return False
+            # The checks at its end cannot be cut short: what the copy before took is a measure.
+            wanted = self._wanted and time.monotonic() + self._took < self._until
+            self._wanted = False
+        return wanted
 
     def _copy(self) -> str:
         """Why there is no new copy; empty: there is."""
@@ -143,7 +157,7 @@ class Copier:
             raise NotCopied(f"too little room at {self._target.parent}")
 
     def _between(self) -> None:
-        if self._stop.wait(_PACE):
+        if self._stop.wait(_PACE) and time.monotonic() >= self._until:
             raise _Stopped
 
     def _tell(self, error: str) -> None:

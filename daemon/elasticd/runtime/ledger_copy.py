@@ -137,8 +137,9 @@ def way_back(ledger: Path) -> str:
         found = f"the copy beside it, {copy}, cannot be used either ({bad})"
     else:
         return (
-            f"{copy} is a whole copy, {age} old. To start from it, run: {_command(ledger, copy)} "
-            "-- then start elasticd again. Machines rented after the copy are ended as orphans, "
+            f"{copy} is a whole copy, {age} old. To start from it, run:\n"
+            f"    {_command(ledger, copy)}\n"
+            "then start elasticd again. Machines rented after the copy are ended as orphans, "
             "with what runs on them; none is forgotten"
         )
     return (

@@ -173,7 +173,7 @@ def _create(path: Path) -> None:
     if os.path.lexists(copy):
         raise LedgerRefused(
             f"{path}: missing, but {copy.name} is there: the ledger was lost or moved away; put it "
-            f"back. {way_back(path)}. To begin with an empty fleet, remove the copy"
+            f"back, or restore it. {way_back(path)}. To begin with an empty fleet, remove the copy"
         )
     meta = {"ledger_id": secrets.token_hex(16), "epoch": "0", "last_time": "0.0"}
     write_new(path, Content(meta, ()), path.parent).rename(path)

@@ -7,8 +7,9 @@ more are no reason to stand still: they are kept, and the core tells of them unt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from elasticd.core.fleet import Row
 from elasticd.core.specs import FleetSpec
@@ -16,7 +17,7 @@ from elasticd.errors import UsageError
 
 
 def check_ownership(state_dir: Path, fleet: FleetSpec, rows: Sequence[Row]) -> None:
-    """Raises `UsageError` when living machines of `rows` belong to another cluster."""
+    """Raises `UsageError` when living machines of `rows` are of another cluster or elsewhere."""
     living = [
         row.doc
         for row in rows
@@ -32,3 +33,25 @@ def check_ownership(state_dir: Path, fleet: FleetSpec, rows: Sequence[Row]) -> N
                 f"the configuration says `cluster: {fleet.cluster}`; put the old name back and run "
                 "`elasticd down` before it is changed, or use another state_dir"
             )
+    for row in rows:
+        if row.kind == "place" and row.doc is not None:
+            _check_place(state_dir, fleet, living, row.id, str(row.doc["place"]))
+
+
+def _check_place(
+    state_dir: Path,
+    fleet: FleetSpec,
+    living: Sequence[Mapping[str, Any]],
+    name: str,
+    place: str,
+) -> None:
+    """A pool that points elsewhere would see none of its machines, and take them for gone."""
+    count = sum(doc["pool"] == name for doc in living)
+    now = next((pool.place for pool in fleet.pools if pool.name == name), place)
+    if count and now != place:
+        machines = "1 machine" if count == 1 else f"{count} machines"
+        raise UsageError(
+            f"{state_dir}: pool {name!r} has {machines} there ({place}), and the configuration "
+            f"points elsewhere ({now}); put it back and run `elasticd down`, or give the new pool "
+            "another name"
+        )

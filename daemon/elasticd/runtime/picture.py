@@ -91,9 +91,9 @@ class Picture:
 
 
 def _left(told: Mapping[str, Any]) -> int:
-    """Machines that may still be paid for. A pool that has not been listed yet counts as one:
-    nobody knows what is there, and that is not nothing."""
+    """Machines that may still be paid for. A pool whose lists cannot be believed yet counts as
+    one: nobody knows what is there, and that is not nothing."""
     nodes: int = sum(node["phase"] != "gone" for node in told["nodes"])
     orphans = sum(len(pool["orphans"]) for pool in told["pools"])
-    unlisted = sum(pool["listed_age"] is None for pool in told["pools"])
-    return nodes + orphans + unlisted
+    unsettled = sum(bool(pool["unsettled"]) for pool in told["pools"])
+    return nodes + orphans + unsettled

@@ -27,6 +27,7 @@ def budget_rules(draft: Draft) -> Iterator[Finding]:
 def budget_advice(draft: Draft) -> Iterator[Finding]:
     """What holds and will surprise."""
     yield from _cap_never_reached(draft)
+    yield from _cap_below_every_price(draft)
     yield from _nothing_caps_the_rent(draft)
 
 
@@ -115,6 +116,27 @@ def _cap_never_reached(draft: Draft) -> Iterator[Finding]:
             f"is never reached: max_per_hour allows {most} a day; lower this, or raise that",
             (*_CAPS, _RATES),
         )
+
+
+def _cap_below_every_price(draft: Draft) -> Iterator[Finding]:
+    """Only where all prices are told by the configuration: others may be lower."""
+    budget = draft.settings.budget
+    if budget.max_per_hour is None or (cap := budget.converted(budget.max_per_hour)) is None:
+        return
+    for model in draft.settings.models:
+        pools = [pool for pool in draft.pools_of(model) if pool.max_nodes]
+        told = [_prices(draft.options.get(pool.name)).get("price") for pool in pools]
+        prices = [None if price is None else budget.converted(price) for price in told]
+        known = [price for price in prices if price is not None]
+        if model.scaling.min_replicas and known and len(known) == len(prices) and min(known) > cap:
+            least = format_money(Money(min(known), budget.currency or ""))
+            yield Finding(
+                (*_AT, "max_per_hour"),
+                f"no machine may be rented for {model.name}: the cheapest costs {least} an hour, "
+                f"and min_replicas asks for {model.scaling.min_replicas}; raise this",
+                (*_CAPS, _RATES),
+            )
+            return
 
 
 def _nothing_caps_the_rent(draft: Draft) -> Iterator[Finding]:

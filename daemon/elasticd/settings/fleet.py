@@ -20,6 +20,9 @@ from elasticd.settings.model_files import read_model
 from elasticd.settings.sources import Resolved, parse_source
 from elasticd.weights.source import HubSource
 
+VISIBILITY: Final = 60.0
+"""Seconds for which a new machine may be missing from lists, where the provider does not say."""
+
 NOTHING_RESOLVED: Final[Mapping[str, Resolved]] = MappingProxyType({})
 
 
@@ -34,7 +37,7 @@ def to_fleet(
         models=tuple(
             _model(model, configuration, everywhere, resolved) for model in settings.models
         ),
-        pools=tuple(_pool(pool) for pool in settings.node_pools),
+        pools=tuple(_pool(pool, configuration) for pool in settings.node_pools),
         budget=_budget(configuration),
     )
 
@@ -72,8 +75,22 @@ def _budget(configuration: Configuration) -> specs.Budget:
     )
 
 
-def _pool(pool: NodePool) -> specs.NodePool:
+def place_of(pool: NodePool, configuration: Configuration) -> str:
+    """Where the pool's machines are, in words that hold no secret."""
+    plugin, options = configuration.plugins[pool.name], configuration.options[pool.name]
+    told = (f"{name} {getattr(options, name)}" for name in plugin.place)
+    return ", ".join((f"provider {pool.provider}", *told))
+
+
+def _visibility(pool: NodePool, configuration: Configuration) -> float:
+    plugin, options = configuration.plugins[pool.name], configuration.options[pool.name]
+    return VISIBILITY if plugin.visibility is None else plugin.visibility(options)
+
+
+def _pool(pool: NodePool, configuration: Configuration) -> specs.NodePool:
     return specs.NodePool(
+        visibility_grace=_visibility(pool, configuration),
+        place=place_of(pool, configuration),
         name=pool.name,
         provider=pool.provider,
         max_nodes=pool.max_nodes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,11 @@ class PoolOptions:
 
     def _load(self, provider: str) -> ProviderPlugin | str:
         if provider not in self._known:
-            return f"unknown provider {provider!r}; {choice(provider, sorted(self._known))}"
+            pip = Path(sys.executable).with_name("pip")
+            return (
+                f"unknown provider {provider!r}; {choice(provider, sorted(self._known))}; one from "
+                f"elsewhere must be installed in this environment ({pip} install …)"
+            )
         try:
             return self._known[provider]()
         except (ImportError, AttributeError) as bad:

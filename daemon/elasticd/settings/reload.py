@@ -8,6 +8,7 @@ from typing import Any
 
 from elasticd.settings.configuration import Configuration
 from elasticd.settings.document import Problem
+from elasticd.settings.fleet import place_of
 from elasticd.settings.show import exact
 
 _RESTART = ("gateway.listen", "admin.", "agent.", "ray.")
@@ -71,6 +72,12 @@ def _pools(
                 ("node_pools", index, "provider"),
                 f"pool {pool.name} still has {machines} of {pool.provider}: {first}, or give the "
                 "new pool another name",
+            )
+        elif (here := place_of(new.settings.node_pools[index], new)) != place_of(pool, old):
+            yield Problem(
+                ("node_pools", index),
+                f"pool {pool.name} still has {machines} elsewhere ({place_of(pool, old)}; now "
+                f"{here}): {first}, or give the new pool another name",
             )
 
 

@@ -33,4 +33,6 @@ PLUGIN = ProviderPlugin(
     # The site is on this machine and may be asked often; a lost machine is seen at once.
     defaults={"instances_every": 1.0, "offerings_every": 5.0},
     check_access=check_access,
+    place=("url",),
+    visibility=lambda options: float(options.visibility),
 )

@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from elasticd.provider import Unavailable
@@ -43,15 +43,29 @@ class Attempt:
 
 
 class Attempts:
-    """The attempts of one pool, a file for each node. `wall` tells the wall clock in seconds."""
+    """The attempts of one pool, a file for each node. `wall` tells the wall clock in seconds.
 
-    def __init__(self, directory: Path, wall: Callable[[], float]) -> None:
+    `steady` tells a clock that nobody sets: within one process it counts, too.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        wall: Callable[[], float],
+        steady: Callable[[], float] | None = None,
+    ) -> None:
         self._directory = directory
         self._wall = wall
+        self._steady = steady
+        self._asked: dict[str, float] = {}
 
     async def last(self, node_id: str) -> tuple[Attempt, float] | None:
         """The last attempt that is remembered, and its age in seconds."""
         attempt = await asyncio.to_thread(self._read, self._path(node_id))
+        if attempt is not None and attempt.asked_at > self._wall():
+            # The clock was set back since: the wait begins anew, for it would never be over.
+            attempt = replace(attempt, asked_at=self._wall())
+            await asyncio.to_thread(self._write, attempt)
         return None if attempt is None else (attempt, self._age(attempt))
 
     async def asking(self, node_id: str) -> None:
@@ -77,8 +91,10 @@ class Attempts:
         await asyncio.to_thread(self._path(node_id).unlink, missing_ok=True)
 
     def _age(self, attempt: Attempt) -> float:
-        # A clock that was set back must not make anybody wait for years.
-        return abs(self._wall() - attempt.asked_at)
+        age = max(0.0, self._wall() - attempt.asked_at)
+        asked = self._asked.get(attempt.node_id)
+        # A clock that was set forward must not make anybody ask a second time too soon.
+        return age if self._steady is None or asked is None else min(age, self._steady() - asked)
 
     def _path(self, node_id: str) -> Path:
         return self._directory / f"{hashlib.sha256(node_id.encode()).hexdigest()[:32]}.json"
@@ -94,6 +110,8 @@ class Attempts:
             raise Unavailable(f"{why}; look for it at the vendor, then remove the file") from bad
 
     def _write(self, attempt: Attempt) -> None:
+        if self._steady is not None:
+            self._asked[attempt.node_id] = self._steady()
         path = self._path(attempt.node_id)
         draft = path.with_suffix(".new")
         try:
@@ -120,4 +138,5 @@ class Attempts:
     def _tidy(self, path: Path) -> None:
         old = self._read(path)
         if old is not None and old.outcome is Outcome.GIVEN and self._age(old) > _KEPT:
+            self._asked.pop(old.node_id, None)
             path.unlink(missing_ok=True)

@@ -82,7 +82,8 @@ class FakeProvider:
         self._context = context
         self._client = Client(wire)
         self._notices_every = options.notices_every
-        attempts = Attempts(context.state_dir / "attempts", wall)
+        steady = time.monotonic if wall is time.time else None
+        attempts = Attempts(context.state_dir / "attempts", wall, steady)
         self._launcher = Launcher(
             context.pool, self._client, attempts, options.visibility, options.client_tokens
         )

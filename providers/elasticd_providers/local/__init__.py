@@ -32,4 +32,5 @@ PLUGIN = ProviderPlugin(
     create=create,
     # Listing this host costs nothing, so a lost machine is seen at once.
     defaults={"instances_every": 1.0, "offerings_every": 5.0},
+    visibility=lambda _: 0.0,
 )

@@ -24,7 +24,7 @@ def examine(path: Path) -> Iterator[Finding]:
     """The ledger that lies at `path`, and the copy beside it."""
     subject = "ledger"
     try:
-        with peek(path) as db:
+        with peek(path if path.exists() else path.parent) as db:
             db.execute("BEGIN")  # one moment: a controller may write meanwhile
             content = read_content(db)
             yield from _content(db, path, content)

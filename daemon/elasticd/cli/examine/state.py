@@ -10,7 +10,7 @@ from pathlib import Path
 
 from elasticd.cli.examine import ledger
 from elasticd.cli.examine.finding import Finding, fail, ok, warn
-from elasticd.cli.ledger_peek import peek
+from elasticd.cli.ledger_peek import peek, traces_of
 from elasticd.errors import ElasticdError
 
 _GIB = 1024**3
@@ -36,8 +36,9 @@ def examine(state_dir: Path) -> Iterator[Finding]:
     else:
         yield _access(state_dir)
     yield _room(there)
-    if (state_dir / "ledger.sqlite").exists():
-        yield from ledger.examine(state_dir / "ledger.sqlite")
+    path = state_dir / "ledger.sqlite"
+    if os.path.lexists(path) or traces_of(path):
+        yield from ledger.examine(path)
 
 
 def last_recorded(state_dir: Path) -> float | None:
