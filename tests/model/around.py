@@ -26,37 +26,41 @@ from tests.model.seams import seams, state_dir
 from tests.model.vendor import Account, Done, ModelWire
 from tests.runtime.world import Plain
 
-BEGIN = 1000.0
-"""The time at which every world begins, in seconds."""
+MORNING, EVENING = 1_000.0, 86_000.0
+"""When a world begins, in seconds: far from the end of a day, or soon before it."""
 
 _LONGEST_PAUSE = 60.0
 """Seconds up to which lists are asked for less and less often while a provider fails."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vendor:
-    """`shared`: both pools see one account, which rents in both currencies; `tokens`: it takes
-    client tokens; `quota`: machines of an account; `cheap_yuan`: of like machines those paid in
-    yuan are the cheaper ones."""
+class Setting:
+    """What differs from world to world.
+
+    `shared`: both pools see one account, which rents in both currencies; `tokens`: it takes client
+    tokens; `quota`: machines of an account; `cheap_yuan`: of like machines those paid in yuan are
+    the cheaper ones; `evening`: the day turns soon.
+    """
 
     shared: bool = False
     tokens: bool = False
     quota: int | None = None
     cheap_yuan: bool = False
+    evening: bool = False
 
 
 class Around:
     """What outlives every controller."""
 
-    def __init__(self, vendor: Vendor) -> None:
+    def __init__(self, setting: Setting) -> None:
         self._context = contextlib.ExitStack()
         self.faults_of_ours: list[str] = []
         self._context.enter_context(seams(self.faults_of_ours.append))
         self.state_dir = self._context.enter_context(state_dir())
-        self.timers = Timers(ModelLoop(BEGIN))
+        self.timers = Timers(ModelLoop(EVENING if setting.evening else MORNING))
         self.books = Books(lambda: self.timers.now)
-        self._tokens = vendor.tokens
-        self.accounts = self._open_accounts(vendor)
+        self._tokens = setting.tokens
+        self.accounts = self._open_accounts(setting)
         self.cluster = Cluster(self.timers, self.books.known.values)
         self._plugin = ProviderPlugin(options=FakeOptions, create=self._provider)
         self.wishes = Plain(fleet(), self.configs(fleet()))
@@ -88,10 +92,18 @@ class Around:
         config = PoolConfig(self._plugin, options, periods=periods, limits=limits)
         return dict.fromkeys((p.name for p in spec.pools), config)
 
-    def heal(self) -> None:
-        """No fault any more, of whatever kind; machines of other ledgers are ended by them."""
+    def get_well(self) -> None:
+        """Vendors, agent and disk do as they should."""
         for account in self.accounts.values():
             account.suffer(**dict(Faults()))
+        self.commit_seconds = self.disk_full_until = 0.0
+        self.new_machines_differ = False
+        self.cluster.recover()
+
+    def heal(self) -> None:
+        """No fault any more, of whatever kind; machines of other ledgers are ended by them."""
+        self.get_well()
+        for account in self.accounts.values():
             settings = account.cloud.settings
             account.cloud.settings = settings.model_copy(update={"quota": None})
         for known in self.books.ours():
@@ -99,10 +111,7 @@ class Around:
         for name in POOLS:
             for known in self.foreign_in(name):
                 known.machine.ended_at = self.now
-        self.commit_seconds = self.disk_full_until = 0.0
-        self.new_machines_differ = False
         self.demand = dict.fromkeys(self.demand, 0)
-        self.cluster.recover()
 
     def fill_disk(self, seconds: float) -> None:
         """Nothing can be written for so long."""
@@ -159,20 +168,20 @@ class Around:
         """Where the controller that lives now may die."""
         raise NotImplementedError
 
-    def _open_accounts(self, vendor: Vendor) -> Mapping[str, Account]:
+    def _open_accounts(self, setting: Setting) -> Mapping[str, Account]:
         def opened(name: str, rented: tuple[Offer, ...]) -> Account:
             settings = Settings(
                 offers=rented,
-                tokens=vendor.tokens,
-                quota=vendor.quota,
-                page_size=2,
+                tokens=setting.tokens,
+                quota=setting.quota,
+                page_size=1,
                 boot_seconds=5.0,
                 stop_seconds=3.0,
             )
             return Account(name, self.timers, settings, self)
 
-        yuan = YUAN[vendor.cheap_yuan]
-        if vendor.shared:
+        yuan = YUAN[setting.cheap_yuan]
+        if setting.shared:
             return dict.fromkeys(POOLS, opened("one", (*DOLLARS, *yuan)))
         return {"blue": opened("blue's", DOLLARS), "green": opened("green's", yuan)}
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from elasticd_providers.fake.calls import Call
@@ -50,16 +50,20 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What held when it was decided to rent a machine: nodes of the pool, rent in micro-USD."""
+    """What held when it was decided to rent a machine: nodes of the pool, rent in micro-USD.
+
+    `number` counts the decisions: it holds for what was decided until then.
+    """
 
     max_nodes: float = math.inf
     cap: float = math.inf
+    number: int = 0
 
 
 @dataclass(slots=True)
 class Known:
     """One machine. `surplus`: why it is more than was asked for; empty: it is not. `asked_at`: when
-    the call arrived that made it. `counted`: it was there at the last look at the limits."""
+    the call arrived that made it. `counted`: it was found to be within the limits."""
 
     machine: Machine
     identity: Identity | None
@@ -69,6 +73,11 @@ class Known:
     asked_at: float = 0.0
     unowned_since: float | None = None
     counted: bool = False
+
+    @property
+    def pool(self) -> str:
+        """Empty for a machine of nobody that we know."""
+        return self.identity.pool if self.identity is not None else ""
 
     @property
     def rent(self) -> int:
@@ -104,7 +113,7 @@ class Books:
 
     def decided(self, node_id: str, permit: Permit) -> None:
         """The core wants a machine for this node; told again, the first time holds."""
-        self._permits.setdefault(node_id, permit)
+        self._permits.setdefault(node_id, replace(permit, number=len(self._permits)))
 
     def is_new(self, node_id: str) -> bool:
         """Whether nobody has decided on this node before."""
@@ -167,7 +176,7 @@ class Books:
 
     def of(self, pool: str) -> list[Known]:
         """Those of one pool."""
-        return [k for k in self.ours() if k.identity is not None and k.identity.pool == pool]
+        return [k for k in self.ours() if k.pool == pool]
 
     def foreign(self) -> list[Known]:
         """Everybody else's, whether they cost money or not."""
@@ -193,21 +202,20 @@ class Books:
     def check_limits(self) -> None:
         """What was asked for stays within what was allowed when it was asked for."""
         asked = [k for k in self.ours() if not k.surplus]
-        for pool in {k.identity.pool for k in asked if k.identity is not None}:
-            mine = [k for k in asked if k.identity is not None and k.identity.pool == pool]
-            old = sum(k.counted for k in mine)
-            most = max([old, *(self._permit(k).max_nodes for k in mine if not k.counted)])
-            if len(mine) > most:
-                self.fail(f"{len(mine)} machines of {pool} are paid for, {most} are allowed")
-        rent = sum(k.rent for k in asked)
-        before = sum(k.rent for k in asked if k.counted)
-        cap = max([before, *(self._permit(k).cap for k in asked if not k.counted)])
-        if rent > cap:
-            self.fail(f"the rent is {rent}, the cap when it was asked for was {cap}")
-        for known in self.known.values():
-            known.counted = False
-        for known in asked:
-            known.counted = True
+        for new in asked:
+            if new.counted:
+                continue
+            permit = self._permit(new)
+            until_then = [k for k in asked if self._permit(k).number <= permit.number]
+            beside = [k for k in until_then if k.pool == new.pool]
+            if len(beside) > permit.max_nodes:
+                told = f"{new.machine.id} is one of {len(beside)} machines of {new.pool}"
+                self.fail(f"{told}, {permit.max_nodes:g} were allowed when it was asked for")
+            rent = sum(k.rent for k in until_then)
+            if rent > permit.cap:
+                told = f"with {new.machine.id} the rent is {rent}"
+                self.fail(f"{told}, the cap was {permit.cap:g} when it was asked for")
+            new.counted = True
 
     def check_foreign(self) -> None:
         """Nobody has told somebody else's machine to end."""
@@ -254,9 +262,10 @@ class Books:
     def _permit(self, known: Known) -> Permit:
         """Of a machine that people adopted: people may do that."""
         assert known.identity is not None
+        node_id = known.identity.node_id
         if known.identity.ledger_id != LEDGER:
-            return Permit()
-        permit = self._permits.get(known.identity.node_id)
+            self.decided(node_id, Permit())
+        permit = self._permits.get(node_id)
         if permit is None:
             self.fail(f"{known.machine.id} was rented and never decided on")
         return permit

@@ -68,7 +68,7 @@ ENDING: Final = ("terminate", "boot_log")
 LOOKING: Final = ("list", "offers", "notices")
 
 
-LIES: Final[Mapping[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
+HARD: Final[Mapping[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     BUYING: tuple(
         ("create", effect)
         for effect in (
@@ -77,9 +77,25 @@ LIES: Final[Mapping[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
         )
     ),
     ENDING: (("terminate", "not_found"), ("terminate", "lost"), ("terminate", "hang")),
-    LOOKING: (("list", "empty"), ("list", "shrunken"), ("list", "overloaded")),
+    LOOKING: tuple(("list", effect) for effect in ("empty", "shrunken", "page_lost", "overloaded")),
 }
 """Those of each kind of call that are the hardest to bear, and so are tried the most."""
+
+ITS_OWN: Final[Mapping[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
+    BUYING: tuple(
+        ("create", effect)
+        for effect in (
+            *("out_of_stock", "quota", "price", "no_balance", "invalid", "short", "short_errors"),
+            *("bad_entry", "no_address", "odd_state", "strings", "duplicates", "missing"),
+        )
+    ),
+    ENDING: (("boot_log", "not_found"), ("terminate", "conflict")),
+    LOOKING: tuple(
+        ("list", effect)
+        for effect in ("bad_entry", "odd_state", "duplicates", "strings", "null", "missing")
+    ),
+}
+"""Those that happen to few kinds of calls."""
 
 
 def effects_of(operations: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -25,14 +25,15 @@ from elasticd.core.events import (
 )
 from elasticd.errors import UsageError
 from elasticd_providers.fake.faults import CallFault, Faults
-from tests.model.around import Vendor
+from tests.model.around import Setting
 from tests.model.books import LEDGER
 from tests.model.catalog import POOLS, caps, fleet, models
 from tests.model.effects import (
     AGENT,
     BUYING,
     ENDING,
-    LIES,
+    HARD,
+    ITS_OWN,
     LOOKING,
     POINTS,
     USED,
@@ -44,6 +45,12 @@ from tests.model.world import World
 
 THEN = st.sampled_from([0.0, 2.0, 12.0])
 """Seconds that pass after something has happened."""
+
+HIDDEN = {
+    "lagging": {"lookup_lag": 8.0, "list_lag": 25.0},
+    "short-lived": {"spot_lifetime": 2.0, "ended_lag": 30.0, "ended_lookup_lag": 60.0},
+}
+"""Vices that make it hard to tell what became of a call."""
 
 CAPS = st.sampled_from([(None, None), (500_000, None), (1_300_000, None), (None, 20_000)])
 FOREIGN = "another-ledger"
@@ -60,7 +67,9 @@ def wrong_calls(operations: tuple[str, ...]) -> st.SearchStrategy[list[CallFault
             skip=skip,
             retry_after=seconds if what[1] == "throttled" and skip else None,
         ),
-        st.sampled_from(LIES[operations]) | st.sampled_from(effects_of(operations)),
+        st.sampled_from(HARD[operations])
+        | st.sampled_from(ITS_OWN[operations])
+        | st.sampled_from(effects_of(operations)),
         times=st.sampled_from([1, 2, 4, None]),
         seconds=st.sampled_from([3.0, 30.0, 100.0]),
         skip=st.sampled_from([0, 0, 1]),
@@ -72,26 +81,22 @@ class AllAtOnce(Everything):
     """Two pools, two models, a budget in two currencies, and whatever can go wrong."""
 
     @initialize(
-        shared=st.booleans(),
-        tokens=st.booleans(),
-        quota=st.sampled_from([None, None, 2]),
-        cheap_yuan=st.booleans(),
+        setting=st.builds(
+            Setting,
+            shared=st.booleans(),
+            tokens=st.booleans(),
+            quota=st.sampled_from([None, None, 2]),
+            cheap_yuan=st.booleans(),
+            evening=st.booleans(),
+        ),
         patient=st.booleans(),
         seconds=st.sampled_from([0.0, 30.0]),
         luck=st.integers(0, 3),
     )
-    def begin(
-        self,
-        shared: bool,
-        tokens: bool,
-        quota: int | None,
-        cheap_yuan: bool,
-        patient: bool,
-        seconds: float,
-        luck: int,
-    ) -> None:
+    def begin(self, setting: Setting, patient: bool, seconds: float, luck: int) -> None:
+        """`patient`: the adapter sets no limit to its calls; `luck` decides on jitter."""
         random.seed(luck)
-        self.world = World(Vendor(shared, tokens, quota, cheap_yuan))
+        self.world = World(setting)
         self.world.wire_timeout = 1000.0 if patient else 20.0
         self.world.keep_up()
         self.world.run(seconds)
@@ -124,32 +129,52 @@ class AllAtOnce(Everything):
         self.world.demand = {"m": 2 * count, "z": 3 * max(0, count - 2)}
         self.world.say(ScaleHeld("m", count, 60.0, "test"))
 
-    @rule(pool=POOL, wrong=wrong_calls(LOOKING), then=THEN)
-    def looking_goes_wrong(self, pool: str, wrong: list[CallFault], then: float) -> None:
-        self._mislead(pool, wrong)
+    @rule(pool=POOL, wrong=wrong_calls(LOOKING), afresh=st.booleans(), then=THEN)
+    def looking_goes_wrong(
+        self, pool: str, wrong: list[CallFault], afresh: bool, then: float
+    ) -> None:
+        self._mislead(pool, wrong, afresh)
         self.did("looking goes wrong", then)
 
-    @rule(pool=POOL, wrong=wrong_calls(BUYING), count=st.integers(1, 4), then=THEN)
-    def buying_goes_wrong(self, pool: str, wrong: list[CallFault], count: int, then: float) -> None:
-        """Just when more is needed."""
-        self._mislead(pool, wrong)
+    @rule(
+        pool=POOL,
+        wrong=wrong_calls(BUYING),
+        afresh=st.booleans(),
+        hidden=st.sampled_from(["", "lagging", "short-lived"]),
+        count=st.integers(1, 4),
+        then=THEN,
+    )
+    def buying_goes_wrong(
+        self, pool: str, wrong: list[CallFault], afresh: bool, hidden: str, count: int, then: float
+    ) -> None:
+        """Just when more is needed, and perhaps with machines that do not show for a while."""
+        self._mislead(pool, wrong, afresh)
+        if hidden:
+            self.world.books.tell(f"{pool}: its machines are {hidden}")
+            self.world.accounts[pool].suffer(**HIDDEN[hidden])
         self._need(count)
         self.did("buying goes wrong", then)
 
-    @rule(pool=POOL, wrong=wrong_calls(ENDING), which=PICK, then=THEN)
-    def ending_goes_wrong(self, pool: str, wrong: list[CallFault], which: int, then: float) -> None:
+    @rule(pool=POOL, wrong=wrong_calls(ENDING), afresh=st.booleans(), which=PICK, then=THEN)
+    def ending_goes_wrong(
+        self, pool: str, wrong: list[CallFault], afresh: bool, which: int, then: float
+    ) -> None:
         """Just when something has to end."""
-        self._mislead(pool, wrong)
+        self._mislead(pool, wrong, afresh)
         known = self.machine(which, pool)
         if known is not None and known.identity is not None:
             self.world.say(DrainRequested(known.identity.node_id, 0.0, "test"))
         self.did("ending goes wrong", then)
 
-    def _mislead(self, pool: str, wrong: list[CallFault]) -> None:
+    def _mislead(self, pool: str, wrong: list[CallFault], afresh: bool) -> None:
+        """`afresh`: what went wrong before does not any more."""
+        account = self.world.accounts[pool]
+        if afresh:
+            account.suffer(**dict(Faults()))
         for fault in wrong:
             told = f"{fault.operation} will be {fault.effect}, {fault.times} times"
             self.world.books.tell(f"{pool}: {told}")
-            self.world.accounts[pool].mislead(fault)
+            account.mislead(fault)
 
     @rule(pool=POOL, then=THEN)
     def the_vendor_gets_well(self, pool: str, then: float) -> None:
@@ -168,8 +193,9 @@ class AllAtOnce(Everything):
 
     @rule(which=PICK, then=THEN)
     def the_market_changes_its_mind(self, which: int, then: float) -> None:
-        known = self.machine(which)
-        if known is not None and known.machine.reclaim_at is not None:
+        going = [k for k in self.world.books.ours() if k.machine.reclaim_at is not None]
+        if going:
+            known = going[which % len(going)]
             known.account.cloud.withdraw(known.machine.id)
             self.did("withdrawn", then)
 
@@ -181,14 +207,17 @@ class AllAtOnce(Everything):
         if whose == "a stranger's":
             self.world.plant(pool, node=node)
         else:
-            self.world.plant(pool, LEDGER if whose == "ours" else FOREIGN, node)
+            # One that goes on to rent after it was adopted is a rival, and another story.
+            other = f"{FOREIGN}-{len(self.world.books.adopted)}"
+            self.world.plant(pool, LEDGER if whose == "ours" else other, node)
         self.did(f"a machine turns up, {whose}", 2.0)
 
     @rule(pool=POOL, adopt=st.booleans(), then=THEN)
     def another_ledgers_machines_are_seen_to(self, pool: str, adopt: bool, then: float) -> None:
         found = self.world.foreign_in(pool)
-        if found and adopt and self.world.say(AdoptRequested(FOREIGN, "test")):
-            self.world.books.adopted.add(FOREIGN)
+        ledger = next((k.identity.ledger_id for k in found if k.identity is not None), "")
+        if found and adopt and self.world.say(AdoptRequested(ledger, "test")):
+            self.world.books.adopted.add(ledger)
             self.did("adopted", then)
         elif found:
             for known in found:
@@ -240,24 +269,32 @@ class AllAtOnce(Everything):
 
     @rule(
         at=st.sampled_from(POINTS),
-        nth=st.integers(1, 3),
-        busy=st.booleans(),
+        nth=st.sampled_from([1, 1, 1, 2]),
+        afresh=st.booleans(),
+        which=PICK,
+        count=st.integers(1, 4),
         down=st.sampled_from([0.0, 0.0, 7.0, 90.0, 400.0]),
     )
-    def the_controller_is_killed(self, at: str, nth: int, busy: bool, down: float) -> None:
-        world = self.world
+    def the_controller_is_killed(
+        self, at: str, nth: int, afresh: bool, which: int, count: int, down: float
+    ) -> None:
+        """While it rents or ends something, as the point asks for; `afresh`: all is well then."""
+        world, known = self.world, self.machine(which)
         if world.life is None:
             return
+        if afresh:
+            world.get_well()
         world.doom.at, world.doom.left = at, nth
-        if busy:
-            world.demand["m"] = 6 - world.demand["m"]
+        if not at.endswith(("terminate", "stop")):
+            self._need(count)
+        elif known is not None and known.identity is not None:
+            world.say(DrainRequested(known.identity.node_id, 0.0, "test"))
         world.leave_down()
         end = world.now + 25.0
         while world.life is not None and world.now < end:
-            world.run(5.0)
-        struck = world.life is None
+            world.run(2.0)
+        USED[f"killed {at}" if world.life is None else "killed anywhere"] += 1
         world.kill()
-        USED[f"killed {at}" if struck else "killed anywhere"] += 1
         world.run(down)
         world.keep_up()
         self.did("the controller is killed")

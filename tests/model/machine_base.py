@@ -23,6 +23,9 @@ STEADY = 40.0
 DOWN_WITHIN = 300.0
 """Seconds from `down` until nothing is paid for."""
 
+LAST_SPEC, LAST = "last", "m-last"
+"""The version of the model that is wanted in the end: its name and its hash."""
+
 PICK = st.integers(0, 5)
 POOL = st.sampled_from(POOLS)
 
@@ -64,7 +67,7 @@ class Everything(RuleBasedStateMachine):
         world.say(ServeRequested("test"))
         for name in ("m", "z"):
             world.say(HoldReleased(name, "test"))
-        assert world.reload(fleet(wanted=models("last"))) == ""
+        assert world.reload(fleet(wanted=models(LAST_SPEC))) == ""
         took("settled", world.until(self._settled, SETTLED_WITHIN, "the wanted state"))
         before = [known.machine.id for known in world.books.ours()]
         world.run(STEADY)
@@ -87,9 +90,10 @@ class Everything(RuleBasedStateMachine):
         ]
         return (
             len(open_ones) == len(books.ours()) == len(fleet.nodes(NODE_PAID)) == 1
-            and len(fleet.replicas(LIVE)) == 1
+            and [r.spec_hash for r in fleet.replicas(LIVE)] == [LAST]
             and self.world.cluster.serving(open_ones[0], 0.0)
             and not any(p.orphans for p in life.core.state.pools.values())
+            and not any(a.delivering for a in self.world.accounts.values())
         )
 
     def _nothing_left(self) -> bool:

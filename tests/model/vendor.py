@@ -68,6 +68,7 @@ class Account:
         self._timers = timers
         self._watcher = watcher
         self.desk = Desk(Cloud(lambda: timers.now, settings), _TOKEN)
+        self._slow = 0
 
     @property
     def cloud(self) -> Cloud:
@@ -78,6 +79,12 @@ class Account:
     def ill(self) -> bool:
         """Whether anything is wrong with it, or going to be."""
         return ill(self.desk)
+
+    @property
+    def delivering(self) -> bool:
+        """Whether something that was asked for long ago may still come."""
+        now = self.cloud.now
+        return self._slow > 0 or any(m.state(now) == "ordered" for m in self.cloud.machines())
 
     def suffer(self, **faults: Any) -> None:
         """A vice of the world, from now on."""
@@ -100,9 +107,14 @@ class Account:
             USED[effect] += 1
             self._cut(asked, effect == "dropped")
         elif effect == "slow" and asked.fault is not None:
-            self._timers.after(asked.fault.seconds, lambda: self._carry_out(asked))
+            self._slow += 1
+            self._timers.after(asked.fault.seconds, lambda: self._at_last(asked))
         else:
             self._carry_out(asked)
+
+    def _at_last(self, asked: _Asked) -> None:
+        self._slow -= 1
+        self._carry_out(asked)
 
     def _carry_out(self, asked: _Asked) -> None:
         assert asked.record is not None

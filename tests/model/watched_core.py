@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from elasticd.core.actions import LaunchNode, Plan, TerminateNode
+from elasticd.core.actions import Action, LaunchNode, Plan, TerminateNode
 from elasticd.core.decide import Core
 from elasticd.core.events import AdoptRequested, DayTold, Event, InstancesListed, TerminateAnswered
 from elasticd.core.fleet import Row
@@ -51,14 +51,20 @@ class WatchedCore(Core):
         for reason in plan.reasons:
             self._books.tell(f"    {reason.subject}: {reason.text}")
         for action in plan.actions:
-            if isinstance(action, LaunchNode | TerminateNode) and action.pool in self._others:
-                self._books.fail(f"{action} in a pool that has another ledger's machines")
+            self._check_action(action)
         self._note_decisions()
         gone = self._ended()
         for node_id in sorted(gone - self._gone):
             self._check_end(node_id)
         self._gone = gone
         return plan
+
+    def _check_action(self, action: Action) -> None:
+        """Where another ledger has machines nothing is rented, and no orphan is ended."""
+        rents = isinstance(action, LaunchNode)
+        ends_orphan = isinstance(action, TerminateNode) and not action.node_id
+        if (rents or ends_orphan) and getattr(action, "pool", "") in self._others:
+            self._books.fail(f"{action}, where another ledger has machines")
 
     def stands_for(self, known: Known) -> bool:
         """Whether a living node claims the machine."""
@@ -79,8 +85,8 @@ class WatchedCore(Core):
                 self._note_others(event)
             case AdoptRequested():
                 self._others.clear()
-            case DayTold() if self._state.spend.ends is not None:
-                USED["the day turns"] += event.began >= self._state.spend.ends
+            case DayTold():
+                USED["the day turns"] += self._state.spend.began not in (None, event.began)
             case TerminateAnswered(gone=True):
                 node = self._state.fleet.node(event.node_id)
                 if node is not None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from elasticd.core.events import Event
 from elasticd.core.specs import FleetSpec
-from tests.model.around import Around, Vendor
+from tests.model.around import Around, Setting
 from tests.model.books import Broken
 from tests.model.catalog import POOLS
 from tests.model.life import Doom, Life, QuickStore
@@ -23,8 +23,8 @@ SLICE = 5.0
 class World(Around):
     """Everything of one example. `close` it."""
 
-    def __init__(self, vendor: Vendor | None = None) -> None:
-        super().__init__(vendor or Vendor())
+    def __init__(self, setting: Setting | None = None) -> None:
+        super().__init__(setting or Setting())
         self.doom = Doom()
         self.life: Life | None = None
         self._wanted = True
@@ -176,6 +176,10 @@ class World(Around):
         for store in self._stores:
             store.drop()
 
+    def fill_disk(self, seconds: float) -> None:
+        super().fill_disk(seconds)
+        self._tell_disk()
+
     def point(self) -> Callable[[str], Awaitable[None]]:
         life = self.life
         if life is None:
@@ -190,13 +194,17 @@ class World(Around):
         self.books.tell("— a controller starts —")
 
     def _check_life(self, life: Life) -> None:
-        life.store.read_only(self.now < self.disk_full_until)
+        self._tell_disk()
         if life.task.done() and not life.died_at:
             life.task.result()
             self.books.fail("the controller ended by itself")
         if self.faults_of_ours:
             self.books.fail(f"a fault of ours: {self.faults_of_ours}")
         self.timers.loop.run_until_complete(self._told(life))
+
+    def _tell_disk(self) -> None:
+        if self.life is not None:
+            self.life.store.read_only(self.now < self.disk_full_until)
 
     @staticmethod
     async def _told(life: Life) -> str:

@@ -55,12 +55,26 @@ def unrated(state: State) -> list[str]:
 
 
 def _prices(state: State) -> list[tuple[int, str]]:
-    nodes = (node_price(n) for n in state.fleet.nodes(NODE_PAID))
+    nodes = (_worst_price(state, n) for n in state.fleet.nodes(NODE_PAID))
     orphans = (o.instance.offering for p in state.pools.values() for o in p.orphans.values())
     return [
         *(p for p in nodes if p is not None),
         *((o.price_micros, o.currency) for o in orphans if o is not None),
     ]
+
+
+def _worst_price(state: State, node: Node) -> tuple[int, str] | None:
+    """What a node may cost at most. Of offerings in several currencies it is the dearest by their
+    rates; one without a rate is the worst, for nobody knows what it costs."""
+    if node.offering is not None or not node.offerings:
+        return node_price(node)
+
+    def cost(offering: Offering) -> tuple[bool, int]:
+        price = in_budget_currency(state.budget, offering.price_micros, offering.currency)
+        return (price is None, offering.price_micros if price is None else price)
+
+    worst = max(node.offerings, key=cost)
+    return worst.price_micros, worst.currency
 
 
 def spent_today(state: State) -> int | None:
@@ -171,7 +185,7 @@ def _payable(state: State) -> list[Node]:
 
 
 def _price_of(state: State, node: Node) -> int:
-    price = node_price(node)
+    price = _worst_price(state, node)
     return 0 if price is None else in_budget_currency(state.budget, *price) or 0
 
 

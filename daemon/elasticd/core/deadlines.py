@@ -85,7 +85,7 @@ def _limit_start(state: State, step: Step, replica: Replica) -> None:
 def ask(state: State, step: Step) -> None:
     """Gives every order that is open and not on its way."""
     for node in state.fleet.nodes({NodePhase.REQUESTED}):
-        if _may_ask(step, node):
+        if _may_rent(state, node) and _may_ask(step, node):
             state.fleet.put_node(
                 replace(node, asked_at=step.now, launched_at=step.now, launching=True)
             )
@@ -97,6 +97,12 @@ def ask(state: State, step: Step) -> None:
     for replica in state.fleet.open_orders():
         if _may_ask(step, replica):
             _ask_replica(state, step, replica)
+
+
+def _may_rent(state: State, node: Node) -> bool:
+    """What was decided before another ledger's machines turned up is not rented beside them."""
+    pool = state.pools.get(node.pool)
+    return pool is None or not pool.foreign
 
 
 def _may_ask(step: Step, subject: Node | Replica) -> bool:

@@ -21,16 +21,18 @@ AGENT_PATIENCE = 60.0
 
 def buy(state: State, step: Step, model: ModelState) -> Node | None:
     """Asks for a machine of the pool with the cheapest offering that fits."""
-    best: tuple[int, PoolState, tuple[Offering, ...]] | None = None
+    best: tuple[PoolState, tuple[Offering, ...]] | None = None
     for name in model.spec.pools:
         pool = state.pools.get(name)
         offers = _for_sale(state, step, pool, model.spec)[0] if pool is not None else ()
-        if pool is not None and offers and (best is None or offers[0].price_micros < best[0]):
-            best = (offers[0].price_micros, pool, offers)
+        if pool is None or not offers:
+            continue
+        if best is None or _cost(state, offers[0]) < _cost(state, best[1][0]):
+            best = (pool, offers)
     if best is None:
         model.unplaced = True
         return None
-    price, pool, offers = best
+    pool, offers = best
     node = Node(
         id=state.fleet.mint("n"),
         pool=pool.spec.name,
@@ -41,11 +43,17 @@ def buy(state: State, step: Step, model: ModelState) -> Node | None:
     )
     step.because(
         f"node:{node.id}",
-        f"rented for {model.spec.name}: {offers[0].id} at {price / 1e6:.2f} "
+        f"rented for {model.spec.name}: {offers[0].id} at {offers[0].price_micros / 1e6:.2f} "
         f"{offers[0].currency}/h is the cheapest that fits",
     )
     _commit(state, step, offers)
     return state.fleet.put_node(node)
+
+
+def _cost(state: State, offering: Offering) -> tuple[bool, int]:
+    """What prices are compared by: in the budget's currency, those without a rate last."""
+    price = in_budget_currency(state.budget, offering.price_micros, offering.currency)
+    return (price is None, offering.price_micros if price is None else price)
 
 
 def _commit(state: State, step: Step, offers: tuple[Offering, ...]) -> None:
@@ -106,7 +114,7 @@ def _for_sale(
     offers, too_dear = affordable(state, step, fresh)
     if not offers:
         return (), too_dear, Refusal.FULL
-    return tuple(sorted(offers, key=lambda o: (o.price_micros, o.id))), "", Refusal.UNKNOWN
+    return tuple(sorted(offers, key=lambda o: (*_cost(state, o), o.id))), "", Refusal.UNKNOWN
 
 
 def _nobody_to_join(state: State, step: Step) -> str:
