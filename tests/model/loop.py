@@ -25,13 +25,21 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 class ModelLoop(asyncio.SelectorEventLoop):
-    """Begins at `start` seconds. After `cut` nothing that it still does can reach a disk."""
+    """Begins at `start` seconds. After `cut` nothing that it still does can reach a disk.
+
+    `faults`: what nobody had caught.
+    """
 
     def __init__(self, start: float) -> None:
         self._jumping = _JumpingSelector()
         self._jumping.now = start
         self.cut = False
+        self.faults: list[str] = []
         super().__init__(self._jumping)
+        self.set_exception_handler(self._note)
+
+    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.faults.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     def time(self) -> float:
         return self._jumping.now

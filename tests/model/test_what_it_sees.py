@@ -143,16 +143,3 @@ def test_a_fault_of_ours_that_is_only_logged(world: World, monkeypatch: pytest.M
     world.keep_up()
     with pytest.raises(Broken, match="a fault of ours"):
         world.run(30.0)
-
-
-def test_what_was_decided_is_not_rented_beside_another_ledgers_machines(world: World) -> None:
-    serve(world).fill_disk(60.0)
-    world.say(DrainRequested(node_of(world), 0.0, "test"))
-    world.plant("blue", "another-ledger", "n-theirs")
-    world.plant("green", "another-ledger", "n-theirs-too")
-    world.run(200.0)  # what is asked for beside them would be told
-    assert world.books.ours() == []
-    for name in ("blue", "green"):
-        [known] = world.foreign_in(name)
-        known.machine.ended_at = world.now
-    world.until(lambda: len(world.books.ours()) == 1, 120.0, "what is wanted is rented again")

@@ -198,8 +198,8 @@ class World(Around):
         if life.task.done() and not life.died_at:
             life.task.result()
             self.books.fail("the controller ended by itself")
-        if self.faults_of_ours:
-            self.books.fail(f"a fault of ours: {self.faults_of_ours}")
+        if faults := [*self.faults_of_ours, *self.timers.loop.faults]:
+            self.books.fail(f"a fault of ours: {faults}")
         self.timers.loop.run_until_complete(self._told(life))
 
     def _tell_disk(self) -> None:

@@ -33,40 +33,47 @@ AT_ONCE = 8
 """Lives side by side: each mostly waits."""
 
 
-async def sweep(seed: int, count: int | None, at_once: int) -> Report:
-    """All of it."""
-    _end_on_signals()
-    async with nursery() as controllers:
-        stage = Stage(controllers)
-        undisturbed = await asyncio.gather(*(stage.undisturbed(script) for script in SCRIPTS))
-        return await _swept(stage, undisturbed, seed, count, at_once)
+class Sweep:
+    """One sweep; what was played counts also when it is interrupted."""
 
+    def __init__(self, seed: int, count: int | None, at_once: int) -> None:
+        self._dice = random.Random(seed)
+        self._count = count
+        self._at_once = at_once
+        self.report = Report(seed)
 
-def _end_on_signals() -> None:
-    """Also in the background of a script, which ignores SIGINT: what runs goes with us."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+    async def run(self) -> None:
+        """Until all is played."""
+        self._end_on_signals()
+        async with nursery() as controllers:
+            stage = Stage(controllers)
+            undisturbed = await asyncio.gather(*(stage.undisturbed(script) for script in SCRIPTS))
+            points = [p for story in undisturbed for p in points_of(story.script, story.crossed)]
+            chosen = sample(points, self._count, self._dice)
+            told = f"{len(points)} points in {len(SCRIPTS)} lives, {len(chosen)} of them now"
+            print(told, flush=True)
+            self.report.begin(len(points), len(chosen), undisturbed)
+            await stage.side_by_side(chosen, self._at_once, self._tell)
 
-
-async def _swept(
-    stage: Stage, undisturbed: Sequence[Story], seed: int, count: int | None, at_once: int
-) -> Report:
-    known = [point for story in undisturbed for point in points_of(story.script, story.crossed)]
-    chosen = sample(known, count, random.Random(seed))
-    print(f"{len(known)} points in {len(SCRIPTS)} lives, {len(chosen)} of them now", flush=True)
-    report = Report(seed, len(known), len(chosen), undisturbed)
-
-    def tell(point: Point, story: Story) -> None:
+    def _tell(self, point: Point, story: Story) -> None:
+        report = self.report
         report.add(point, story)
         if not story.fine:
             print(f"BROKEN {point}: {story.broken}", flush=True)
         elif report.played % 25 == 0:
-            print(f"{report.played} of {len(chosen)} played, {report.hit} hit", flush=True)
+            print(f"{report.played} of {report.chosen} played, {report.hit} hit", flush=True)
 
-    await stage.side_by_side(chosen, at_once, tell)
-    return report
+    def _end_on_signals(self) -> None:
+        """Also in the background of a script, which ignores SIGINT: what runs goes with us."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def end() -> None:
+            self.report.interrupted = True
+            task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, end)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,11 +85,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     seed = random.randrange(2**32) if options.seed is None else options.seed
     began = time.monotonic()
+    sweep = Sweep(seed, options.points, options.at_once)
+    report = sweep.report
     try:
-        report = asyncio.run(sweep(seed, options.points, options.at_once))
-    except asyncio.CancelledError:
-        print("sweep: interrupted; nothing is proved")
-        return 1
+        asyncio.run(sweep.run())
+    except BaseException:
+        if not report.interrupted:  # else the cloud may have been ended before us
+            raise
     report.seconds = round(time.monotonic() - began, 1)
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     REPORT.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")

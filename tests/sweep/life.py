@@ -80,7 +80,7 @@ class Life:
                 story.problems += [f"{self._part}: {one!r}" for one in several.exceptions]
             finally:
                 self._daemon.kill()
-                await self._judge()
+            await self._judge()
         story.starts = self._daemon.starts
         story.crossed = crossings(self._marks)
         story.seconds = time.monotonic() - began

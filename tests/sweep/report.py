@@ -21,13 +21,19 @@ def kinds_hit(stories: Iterable[Story]) -> Counter[str]:
 
 
 class Report:
-    """Grows with each life. `known` points there are, `chosen` of them were to be played."""
+    """Grows with each life."""
 
-    def __init__(self, seed: int, known: int, chosen: int, undisturbed: Sequence[Story]) -> None:
-        self._seed, self._known, self._chosen = seed, known, chosen
-        self._undisturbed = list(undisturbed)
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._known = self.chosen = 0
+        self._undisturbed: list[Story] = []
         self._played: list[tuple[Point, Story]] = []
         self.seconds = 0.0
+        self.interrupted = False
+
+    def begin(self, known: int, chosen: int, undisturbed: Sequence[Story]) -> None:
+        """`known` points there are, `chosen` of them are to be played."""
+        self._known, self.chosen, self._undisturbed = known, chosen, list(undisturbed)
 
     def add(self, point: Point, story: Story) -> None:
         self._played.append((point, story))
@@ -54,6 +60,8 @@ class Report:
             if not story.fine
         ]
         told += [f"{point}: {story.broken}" for point, story in self._played if not story.fine]
+        if self.interrupted:
+            told.append(f"interrupted after {self.played} of {self.chosen} points")
         if missing := missing_kinds(kinds_hit(self._stories)):
             told.append(f"nothing died at: {', '.join(missing)}")
         if self.hit < FLOOR:
@@ -72,7 +80,7 @@ class Report:
             f"{sum(len(s.launched_twice) for s in stories)} launched twice, "
             f"{sum(len(s.foreign_touched) for s in stories)} foreign touched, "
             f"{sum(not s.fine for s in stories)} lives broken, {twice} with a second crash, "
-            f"{self._chosen - self.hit} points not reached, at rest after "
+            f"{self.played - self.hit} points not reached, at rest after "
             f"{median(recovered or [0.0]):.1f} s (median), {max(recovered, default=0.0):.1f} s "
             f"(longest), {self.seconds:.0f} s, seed {self._seed}"
         )
@@ -86,7 +94,9 @@ class Report:
             "seed": self._seed,
             "seconds": self.seconds,
             "points_known": self._known,
-            "points_chosen": self._chosen,
+            "points_chosen": self.chosen,
+            "points_played": self.played,
+            "interrupted": self.interrupted,
             "crash_points": self.hit,
             "not_reached": [str(point) for point, story in self._played if not story.deaths],
             "deaths": sum(len(story.deaths) for story in stories),
@@ -106,8 +116,8 @@ class Report:
             "start_longest": max(starts, default=0.0),
             "recovered_median": median(recovered or [0.0]),
             "recovered_longest": max(recovered, default=0.0),
-            "life_median": median(story.seconds for story in stories),
-            "life_longest": max(story.seconds for story in stories),
+            "life_median": median([story.seconds for story in stories] or [0.0]),
+            "life_longest": max((story.seconds for story in stories), default=0.0),
             "shortfalls": self.shortfalls,
             "points": [
                 {

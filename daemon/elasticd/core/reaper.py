@@ -152,8 +152,11 @@ def on_adopt_requested(state: State, step: Step, event: AdoptRequested) -> None:
     )
     for pool in state.pools.values():
         for instance in pool.foreign_machines.values():
-            if instance.ledger_id == event.ledger_id:
-                _owner(state, step, pool, instance)
+            if instance.ledger_id != event.ledger_id:
+                continue
+            if _owner(state, step, pool, instance) is None:
+                # It counts and costs from now on, not from the next list on.
+                pool.orphans[instance.instance_id] = Orphan(instance, step.now)
         kept = {k: i for k, i in pool.foreign_machines.items() if i.ledger_id != event.ledger_id}
         _note_foreign(pool, step, kept)
 

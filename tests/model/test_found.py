@@ -1,0 +1,92 @@
+"""What the proof has found once: each is told with the shortest story that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from elasticd.core.events import (
+    AdoptRequested,
+    DownRequested,
+    DrainRequested,
+    ScaleHeld,
+    ServeRequested,
+)
+from tests.core import world as by_hand
+from tests.model.around import Setting
+from tests.model.catalog import POOLS, caps
+from tests.model.world import World
+
+THEIRS = "another-ledger"
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def serve(world: World) -> World:
+    """A controller with one machine on which one replica serves."""
+    world.keep_up()
+    world.run(30.0)
+    assert len(world.books.ours()) == 1
+    return world
+
+
+def test_what_was_decided_is_not_rented_beside_another_ledgers_machines(world: World) -> None:
+    serve(world).fill_disk(60.0)
+    [mine] = world.books.ours()
+    assert mine.identity is not None
+    world.say(DrainRequested(mine.identity.node_id, 0.0, "test"))
+    for name in POOLS:
+        world.plant(name, THEIRS, f"n-theirs-{name}")
+    world.run(200.0)  # what is asked for beside them would be told
+    assert world.books.ours() == []
+    for name in POOLS:
+        [known] = world.foreign_in(name)
+        known.machine.ended_at = world.now
+    world.until(lambda: len(world.books.ours()) == 1, 120.0, "what is wanted is rented again")
+
+
+def test_a_machine_adopted_while_all_is_given_back_counts_at_once(world: World) -> None:
+    serve(world).say(DownRequested("test"))
+    world.run(60.0)
+    world.plant("blue", THEIRS, "n-theirs")
+    world.until(
+        lambda: world.life is not None and world.life.core.state.pools["blue"].foreign != "",
+        60.0,
+        "it is seen",
+    )
+    world.say(AdoptRequested(THEIRS, "test"))
+    world.books.adopted.add(THEIRS)
+    world.say(ScaleHeld("m", 3, None, "test"))
+    world.say(ServeRequested("test"))
+    world.run(5.0)  # more than the pool may have would be told
+    assert len(world.books.of("blue")) == 2
+
+
+def test_the_cheapest_offering_is_found_across_currencies() -> None:
+    world = World(Setting(cheap_yuan=True))
+    try:
+        [mine] = serve(world).books.ours()
+    finally:
+        world.close()
+    assert (mine.pool, mine.machine.currency) == ("green", "CNY")
+
+
+def test_what_is_asked_for_in_two_currencies_counts_at_the_dearer_one() -> None:
+    dollars, yuan = by_hand.offering(price=0.9), by_hand.offering(zone="b", price=2.6)
+    core = by_hand.World(offerings=[dollars, replace(yuan, currency="CNY")])
+    core.spec = replace(core.spec, budget=caps(5_000_000))
+    core.start()
+    [node] = core.core.status(core.now)["nodes"]
+    assert (node["phase"], core.core.status(core.now)["spend"]["per_hour"]) == (
+        "requested",
+        900_000,
+    )
