@@ -109,8 +109,7 @@ class Around:
         for known in self.books.ours():
             known.machine.reclaim_at = None
         for name in POOLS:
-            for known in self.foreign_in(name):
-                known.machine.ended_at = self.now
+            self.end_foreign(name)
         self.demand = dict.fromkeys(self.demand, 0)
 
     def fill_disk(self, seconds: float) -> None:
@@ -150,6 +149,12 @@ class Around:
             and (k.identity.cluster, k.identity.pool) == (CLUSTER, name)
             and k.machine.costs(self.now)
         ]
+
+    def end_foreign(self, name: str) -> None:
+        """Whoever owns them ends them."""
+        for known in self.foreign_in(name):
+            self.books.tell(f"{name}: {known.machine.id} is ended by its owner")
+            known.machine.ended_at = self.now
 
     def calling(self, account: Account, pool: str, call: Call, fault: CallFault | None) -> None:
         """As `Watcher`."""

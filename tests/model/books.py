@@ -80,6 +80,11 @@ class Known:
         return self.identity.pool if self.identity is not None else ""
 
     @property
+    def rented(self) -> bool:
+        """Whether it is of our own ledger."""
+        return self.identity is not None and self.identity.ledger_id == LEDGER
+
+    @property
     def rent(self) -> int:
         """Micro-USD per hour, rounded up."""
         return -(-self.machine.price * RATES[self.machine.currency] // 1_000_000)
@@ -154,10 +159,12 @@ class Books:
     def listed(self, pool: str, shown: Iterable[str]) -> None:
         """The controller was given a whole list."""
         ids, now = set(shown), self.clock()
-        for known in self.of(pool):
-            if known.machine.id in ids:
+        for known in self.known.values():
+            if known.pool == pool and known.machine.id in ids:
                 known.shown = True
-            elif known.shown or now >= known.machine.created_at + VISIBILITY_GRACE:
+        for known in self.of(pool):
+            old = now >= known.machine.created_at + VISIBILITY_GRACE
+            if known.machine.id not in ids and (known.shown or old):
                 self.denied(pool, known.machine.id)
 
     def denied(self, pool: str, machine_id: str) -> None:
@@ -187,7 +194,7 @@ class Books:
         now, total = self.clock(), 0.0
         for known in self.known.values():
             machine = known.machine
-            if known.surplus or known.identity is None or known.identity.ledger_id != LEDGER:
+            if known.surplus or not known.rented:
                 continue
             end = now if machine.gone_at is None else min(now, machine.gone_at)
             total += max(0.0, end - max(began, machine.created_at)) * known.rent / 3600.0
@@ -200,8 +207,11 @@ class Books:
     # What must be.
 
     def check_limits(self) -> None:
-        """What was asked for stays within what was allowed when it was asked for."""
-        asked = [k for k in self.ours() if not k.surplus]
+        """What was asked for stays within what was allowed when it was asked for.
+
+        An adopted machine counts as soon as a list has shown it.
+        """
+        asked = [k for k in self.ours() if not k.surplus and (k.rented or k.shown)]
         for new in asked:
             if new.counted:
                 continue
@@ -263,7 +273,7 @@ class Books:
         """Of a machine that people adopted: people may do that."""
         assert known.identity is not None
         node_id = known.identity.node_id
-        if known.identity.ledger_id != LEDGER:
+        if not known.rented:
             self.decided(node_id, Permit())
         permit = self._permits.get(node_id)
         if permit is None:

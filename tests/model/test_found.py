@@ -14,9 +14,11 @@ from elasticd.core.events import (
     ScaleHeld,
     ServeRequested,
 )
+from elasticd.core.lifecycle import NODE_PAID
+from elasticd_providers.fake.faults import CallFault
 from tests.core import world as by_hand
 from tests.model.around import Setting
-from tests.model.catalog import POOLS, caps
+from tests.model.catalog import POOLS, caps, fleet, models
 from tests.model.world import World
 
 THEIRS = "another-ledger"
@@ -37,6 +39,12 @@ def serve(world: World) -> World:
     world.run(30.0)
     assert len(world.books.ours()) == 1
     return world
+
+
+def left(world: World) -> list[str]:
+    """Nodes that may still cost money."""
+    assert world.life is not None
+    return [node.id for node in world.life.core.state.fleet.nodes(NODE_PAID)]
 
 
 def test_what_was_decided_is_not_rented_beside_another_ledgers_machines(world: World) -> None:
@@ -69,6 +77,27 @@ def test_a_machine_adopted_while_all_is_given_back_counts_at_once(world: World) 
     world.say(ServeRequested("test"))
     world.run(5.0)  # more than the pool may have would be told
     assert len(world.books.of("blue")) == 2
+
+
+@pytest.mark.parametrize("effect", ["delayed", "hang_after"])
+def test_a_node_whose_launch_was_answered_last_ends_as_soon_as_any_other(
+    world: World, effect: str
+) -> None:
+    fault = CallFault(operation="create", effect=effect, seconds=15.0)
+    world.accounts["blue"].mislead(fault)
+    serve(world).say(DownRequested("test"))
+    world.until(lambda: not left(world), 60.0, "nothing is left")
+
+
+def test_a_machine_rented_before_a_reload_does_not_stop_what_the_reload_was_for(
+    world: World,
+) -> None:
+    world.new_machines_differ = True
+    world.keep_up()
+    world.until(lambda: len(world.books.ours()) == 1, 5.0, "a machine with other versions")
+    world.new_machines_differ = False
+    assert world.reload(fleet(wanted=models("two"))) == ""
+    world.until(lambda: len(world.cluster.joined()) == 1, 60.0, "one that fits is rented")
 
 
 def test_the_cheapest_offering_is_found_across_currencies() -> None:

@@ -142,7 +142,7 @@ def fail_boot(state: State, step: Step, node: Node, why: str, mismatch: str = ""
     if pool is None:
         return
     if mismatch:
-        versions_differ(pool, step, mismatch)
+        versions_differ(pool, step, node, mismatch)
     else:
         boot_failed(pool, step, node, why)
 

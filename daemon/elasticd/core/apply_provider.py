@@ -64,7 +64,9 @@ def on_launch_answered(state: State, step: Step, event: LaunchAnswered) -> None:
         pool.unclear = 0
         circuit.launch_worked(pool, step, node, event.instance.offering)
     if node.phase in {NodePhase.READY, NodePhase.DRAINING} and node.instance_id is not None:
-        return  # it has a machine: if this is another one, the list will show an orphan
+        # It has a machine: if this is another one, the list will show an orphan.
+        state.fleet.put_node(replace(node, launching=False))
+        return
     known = replace(
         node,
         instance_id=_instance_of(node, event),
@@ -87,7 +89,10 @@ def _instance_of(node: Node, event: LaunchAnswered) -> str:
 def on_launch_failed(state: State, step: Step, event: LaunchFailed) -> None:
     """A definite refusal ends the node; an unclear answer is asked again with the same id."""
     node = state.fleet.node(event.node_id)
-    if node is None or node.phase not in {NodePhase.REQUESTED, NodePhase.TERMINATING}:
+    if node is None or node.phase is NodePhase.GONE:
+        return
+    if node.phase not in {NodePhase.REQUESTED, NodePhase.TERMINATING}:
+        state.fleet.put_node(replace(node, launching=False))  # a list has shown its machine
         return
     pool = state.pools.get(node.pool)
     story = f"{event.error}: {event.message}"

@@ -201,16 +201,22 @@ def boot_worked(pool: PoolState) -> None:
     pool.troubles.pop(BOOT, None)
 
 
-def versions_differ(pool: PoolState, step: Step, mismatch: str) -> None:
-    """Every further machine would bring the same: none is bought before a reload."""
+def versions_differ(pool: PoolState, step: Step, node: Node, mismatch: str) -> None:
+    """Every further machine would bring the same: none is bought before a reload.
+
+    One that was rented before the last reload says nothing about what would come now.
+    """
+    if node.created < pool.forgiven_at:
+        return
     known = pool.troubles.get(VERSIONS)
     _note(pool, step, VERSIONS, mismatch)
     if known is None or known.text != mismatch:
         step.because(f"pool:{pool.spec.name}", f"paused until a reload: {mismatch}")
 
 
-def give_another_chance(pool: PoolState) -> None:
+def give_another_chance(pool: PoolState, now: float) -> None:
     """An operator asked: everything is tried again."""
+    pool.forgiven_at = now
     pool.aside, pool.troubles = {}, {}
     pool.unclear = pool.boot_failures = 0
 

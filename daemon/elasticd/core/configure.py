@@ -24,7 +24,7 @@ def configure(state: State, step: Step, event: Configured) -> None:
             restore_pool(known, state.saved_pools.pop(pool.name, {}), step)
         known.spec = pool
         if event.retry_failed:
-            give_another_chance(known)
+            give_another_chance(known, step.now)
         pools[pool.name] = known
     state.pools = pools
     state.budget = spec.budget

@@ -56,7 +56,8 @@ class PoolState:
     `listed_from`: when that was asked for.
 
     `aside`: offerings set aside. `troubles`: by kind, or by kind and what failed. `unclear`: calls
-    in a row without a clear answer. `recovered_at`: when an outage ended.
+    in a row without a clear answer. `recovered_at`: when an outage ended. `forgiven_at`: when an
+    operator last had everything tried again.
     `boot_failures`: machines in a row that did not become nodes, the last at `boot_failed_at`.
     `orphans`: by instance id. `foreign_machines`: those of another ledger, by instance id;
     `foreign`: that ledger.
@@ -72,6 +73,7 @@ class PoolState:
     troubles: dict[str, Trouble] = field(default_factory=dict)
     unclear: int = 0
     recovered_at: float | None = None
+    forgiven_at: float = 0.0
     boot_failures: int = 0
     boot_failed_at: float = 0.0
     last_error: str = ""
