@@ -134,6 +134,21 @@ def test_a_cap_that_is_lowered_gives_machines_back_the_dearest_first() -> None:
     assert len(world.open_endpoints()) == 2
 
 
+def test_a_node_that_still_drains_for_a_cap_stays_when_the_cap_is_raised_again() -> None:
+    world = world_with(Budget(), replicas=3)
+    world.start()
+    world.settle(rounds=5)
+    world.spec = replace(world.spec, budget=Budget(max_per_hour=2 * USD))
+    world.step(Configured(world.spec))
+    assert sorted(world.phases().values()) == ["draining", "ready", "ready"]
+    assert len(world.open_endpoints()) == 2
+    world.spec = replace(world.spec, budget=Budget(max_per_hour=3 * USD))
+    world.step(Configured(world.spec))
+    assert len(world.open_endpoints()) == 3
+    world.settle(rounds=200)
+    assert len(world.actions(LaunchNode)) == 3, "nothing was bought in its place"
+
+
 def day(world: World, hours_left: float = 24.0) -> DayTold:
     return DayTold(world.now - (24.0 - hours_left) * 3600.0, world.now + hours_left * 3600.0)
 

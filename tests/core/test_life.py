@@ -669,7 +669,7 @@ def test_a_machine_that_stays_out_of_the_lists_is_gone_although_ray_believes_in_
     (gone,) = list(world.instances.values())
     world.instances.clear()
     silent = tuple(replace(r, phase="unknown") for r in world.replicas.values())
-    for _ in range(25):
+    for _ in range(35):
         world.now += 1.0
         seen = ClusterObserved((NodeSeen(gone.node_id or "", True, 1),), silent, True)
         world.step(*world.listings(), seen)
@@ -688,6 +688,18 @@ def test_what_serves_is_never_given_up_on_the_word_of_a_list_alone() -> None:
         world.step(*world.listings(), seen)
     assert len(world.open_endpoints()) == 1
     assert len(world.actions(LaunchNode)) == 1, "and nothing is bought in its place"
+
+
+def test_what_serves_is_not_given_up_where_reports_of_it_come_slowly() -> None:
+    world = serving()
+    (hidden,) = list(world.instances.values())
+    world.instances.clear()
+    for second in range(120):
+        world.now += 1.0
+        node = NodeSeen(hidden.node_id or "", True, 1)
+        seen = ClusterObserved((node,), tuple(world.replicas.values()), True)
+        world.step(*world.listings(), *([seen] if second % 20 == 0 else []))
+    assert len(world.open_endpoints()) == 1
 
 
 def test_near_the_end_of_a_drain_requests_wait_for_another_replica() -> None:

@@ -129,6 +129,18 @@ def test_a_pool_of_no_machines_drains_those_it_has() -> None:
     assert len(world.open_endpoints()) == 1
 
 
+def test_a_pool_that_may_have_machines_again_keeps_those_that_still_drain() -> None:
+    world = serving()
+    closed = FleetSpec("c", world.spec.models, (pool(max_nodes=0),))
+    world.step(Configured(closed))
+    assert list(world.phases().values()) == ["draining"]
+    world.step(Configured(world.spec))
+    assert list(world.phases().values()) == ["ready"]
+    world.settle(rounds=200)
+    assert len(world.open_endpoints()) == 1
+    assert len(world.actions(LaunchNode)) == 1
+
+
 def test_a_reload_in_the_middle_of_a_drain_changes_nothing_of_it() -> None:
     world = serving()
     (node_id,) = world.phases()

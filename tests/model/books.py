@@ -92,11 +92,17 @@ class Known:
 
 @dataclass(slots=True)
 class Books:
-    """`clock` in seconds; `written`: ids of the nodes that a ledger's row has ever told of."""
+    """`clock` in seconds; `written`: ids of the nodes that a ledger's row has ever told of.
+
+    `adopted`: ledgers that people adopted, `promised`: those of which they were told that it is
+    written down; `forgotten`: the others, where a controller has died over it.
+    """
 
     clock: Callable[[], float]
     known: dict[str, Known] = field(default_factory=dict)
     adopted: set[str] = field(default_factory=set)
+    promised: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)
     story: list[str] = field(default_factory=list)
     broken: str = ""
     written: set[str] = field(default_factory=set)
@@ -204,6 +210,14 @@ class Books:
         """The machine of a node, if it costs money."""
         return next((k for k in self.ours() if k.identity and k.identity.node_id == node_id), None)
 
+    def remembered(self, adopted: Iterable[str]) -> None:
+        """By a new controller: what was promised, at least."""
+        lost = self.adopted - set(adopted)
+        if broken := lost & self.promised:
+            self.fail(f"that {', '.join(broken)} was adopted was promised, and is forgotten")
+        self.adopted -= lost
+        self.forgotten |= lost
+
     # What must be.
 
     def check_limits(self) -> None:
@@ -230,7 +244,9 @@ class Books:
     def check_foreign(self) -> None:
         """Nobody has told somebody else's machine to end."""
         for known in self.foreign():
-            if known.machine.stop_asked_at is not None:
+            who = known.identity
+            once = who is not None and who.ledger_id in self.forgotten
+            if known.machine.stop_asked_at is not None and not once:
                 self.fail(f"somebody else's {known.machine.id} was told to end")
 
     def check_strays(

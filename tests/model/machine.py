@@ -14,7 +14,6 @@ import hypothesis.strategies as st
 from hypothesis.stateful import initialize, rule
 
 from elasticd.core.events import (
-    AdoptRequested,
     DownRequested,
     DrainRequested,
     EndpointBroken,
@@ -226,8 +225,7 @@ class AllAtOnce(Everything):
         if not adopt:
             world.end_foreign(pool)
             self.did("ended by their owner", then)
-        elif world.say(AdoptRequested(ledger, "test")):
-            world.books.adopted.add(ledger)
+        elif world.adopt(ledger):
             self.did("adopted", then)
 
     def _another_ledger(self) -> str:

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from elasticd.core.events import (
-    AdoptRequested,
     DownRequested,
     DrainRequested,
     ScaleHeld,
@@ -71,8 +70,7 @@ def test_a_machine_adopted_while_all_is_given_back_counts_at_once(world: World) 
         60.0,
         "it is seen",
     )
-    world.say(AdoptRequested(THEIRS, "test"))
-    world.books.adopted.add(THEIRS)
+    world.adopt(THEIRS)
     world.say(ScaleHeld("m", 3, None, "test"))
     world.say(ServeRequested("test"))
     world.run(5.0)  # more than the pool may have would be told

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from elasticd.core.events import Event
+from elasticd.core.events import AdoptRequested, Event
 from elasticd.core.specs import FleetSpec
 from tests.model.around import Around, Setting
 from tests.model.books import Broken
@@ -96,6 +96,15 @@ class World(Around):
             return False
         self.books.tell(f"> {event}")
         self.life.inbox.put(event)
+        return True
+
+    def adopt(self, ledger_id: str) -> bool:
+        """As people do it; whether there was somebody to ask."""
+        if self.life is None or not self.say(AdoptRequested(ledger_id, "test")):
+            return False
+        self.books.adopted.add(ledger_id)
+        if self.ask(self.life.control.recorded()):
+            self.books.promised.add(ledger_id)
         return True
 
     def ask(self, what: Awaitable[T]) -> T | None:
@@ -192,6 +201,7 @@ class World(Around):
         self.life = Life(self, self.doom)
         self._stores.append(self.life.store)
         self.books.tell("— a controller starts —")
+        self.books.remembered(self.life.core.state.adopted)
 
     def _check_life(self, life: Life) -> None:
         self._tell_disk()

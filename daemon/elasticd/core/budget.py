@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticd.core.drain import CLOSING_TIME, drain_node, lose_node
+from elasticd.core.drain import CLOSING_TIME, send_away, withdraw
 from elasticd.core.fleet import Node
 from elasticd.core.lifecycle import NODE_PAID, NodePhase
 from elasticd.core.specs import Budget
@@ -22,6 +22,9 @@ a machine that has to go again as soon as it is up is money for nothing."""
 
 GIVE_BACK_TIME = CLOSING_TIME + 120.0
 """Seconds that giving machines back may take: so much rent is kept in reserve of the day's cap."""
+
+BUDGET = "budget"
+"""Stands for a notice where the caps take a node out of service."""
 
 _MICROS = 1_000_000
 
@@ -112,7 +115,12 @@ def _refusal(state: State, step: Step, offer: Offering) -> str:
         return f"budget: no rate for {offer.currency} in budget.rates"
     if price == 0:
         return ""
-    rent = committed(state, step)
+    return _too_dear(state, step, price)
+
+
+def _too_dear(state: State, step: Step, price: int) -> str:
+    """Why the caps do not allow what is paid for and `price` per hour more; empty: they do."""
+    budget, rent = state.budget, committed(state, step)
     if rent is None:
         return f"budget: no rate for {', '.join(unrated(state))} in budget.rates"
     if budget.max_per_hour is not None and rent + price > budget.max_per_hour:
@@ -144,10 +152,19 @@ def _day_refusal(state: State, step: Step, rent: int) -> str:
 def keep_to_budget(state: State, step: Step) -> None:
     """Gives machines back that the caps no longer allow: the least useful, then the dearest."""
     budget = state.budget
+    _take_back(state, step)
     if budget.max_per_hour is not None:
         _keep_to_hour(state, step, budget.max_per_hour)
     if budget.max_per_day is not None:
         _keep_to_day(state, step, budget.max_per_day)
+
+
+def _take_back(state: State, step: Step) -> None:
+    """What still drains for the caps stays if they allow all that is paid for now."""
+    going = [n for n in state.fleet.nodes({NodePhase.DRAINING}) if BUDGET in n.notices]
+    if going and not state.down and not _too_dear(state, step, 0):
+        for node in going:
+            withdraw(state, step, node, BUDGET, "the budget allows it again")
 
 
 def _keep_to_hour(state: State, step: Step, cap: int) -> None:
@@ -162,7 +179,7 @@ def _keep_to_hour(state: State, step: Step, cap: int) -> None:
             return
         rent -= _price_of(state, node)
         why = f"budget: the rent is above max_per_hour {_money(state.budget, cap)}"
-        _give_back(state, step, node, why)
+        send_away(state, step, node, BUDGET, why)
 
 
 def _keep_to_day(state: State, step: Step, cap: int) -> None:
@@ -175,7 +192,7 @@ def _keep_to_day(state: State, step: Step, cap: int) -> None:
         return
     why = f"budget: {_money(state.budget, spent)} of {_money(state.budget, cap)} spent today"
     for node in _payable(state):
-        _give_back(state, step, node, why)
+        send_away(state, step, node, BUDGET, why)
 
 
 def _payable(state: State) -> list[Node]:
@@ -192,13 +209,6 @@ def _price_of(state: State, node: Node) -> int:
 def _worth(state: State, node: Node) -> tuple[int, int, float, str]:
     """Smallest first: fewest replicas, dearest, youngest."""
     return (len(state.fleet.live_on(node.id)), -_price_of(state, node), -node.created, node.id)
-
-
-def _give_back(state: State, step: Step, node: Node, why: str) -> None:
-    if node.phase is NodePhase.READY:
-        drain_node(state, step, node, step.now + CLOSING_TIME, why)
-    else:
-        lose_node(state, step, node, NodePhase.TERMINATING, why)
 
 
 def _rent_for(rent: int, seconds: float) -> int:

@@ -95,6 +95,9 @@ def lose_node(state: State, step: Step, node: Node, phase: NodePhase, why: str) 
 OPERATOR = "operator"
 """Stands for a notice where it was people who asked."""
 
+CLOSED = "closed"
+"""Stands for a notice where a pool may have no machine any more."""
+
 
 def on_notice(state: State, step: Step, event: NoticeArrived) -> None:
     """An instance will go: the same notice again changes nothing."""
@@ -104,7 +107,7 @@ def on_notice(state: State, step: Step, event: NoticeArrived) -> None:
         if event.notice_id in node.notices:
             return
         why = f"{event.kind} notice, {event.seconds_left:.0f} s left"
-        _take_out(state, step, node, event.notice_id, event.seconds_left, why)
+        take_out(state, step, node, event.notice_id, event.seconds_left, why)
 
 
 def on_drain_requested(state: State, step: Step, event: DrainRequested) -> None:
@@ -112,17 +115,18 @@ def on_drain_requested(state: State, step: Step, event: DrainRequested) -> None:
     node = state.fleet.node(event.node_id)
     if node is not None and node.phase in _CAN_LEAVE:
         why = f"drained by {event.by}, {event.seconds:.0f} s for what still runs"
-        _take_out(state, step, node, OPERATOR, event.seconds, why)
+        take_out(state, step, node, OPERATOR, event.seconds, why)
 
 
 def on_undrain_requested(state: State, step: Step, event: UndrainRequested) -> None:
     """People take their drain back; what the provider announced still holds."""
     node = state.fleet.node(event.node_id)
     if node is not None and OPERATOR in node.notices:
-        _withdraw(state, step, node, OPERATOR, f"drain taken back by {event.by}")
+        withdraw(state, step, node, OPERATOR, f"drain taken back by {event.by}")
 
 
-def _take_out(state: State, step: Step, node: Node, notice: str, seconds: float, why: str) -> None:
+def take_out(state: State, step: Step, node: Node, notice: str, seconds: float, why: str) -> None:
+    """Takes a node out of service within `seconds`, for as long as the notice holds."""
     notices = tuple(dict.fromkeys((*node.notices, notice)))
     node = state.fleet.put_node(replace(node, notices=notices))
     if node.phase is NodePhase.BOOTING:
@@ -135,10 +139,11 @@ def on_notice_taken_back(state: State, step: Step, event: NoticeTakenBack) -> No
     """The last notice withdrawn puts the node back, with the replicas that still live."""
     for node in state.fleet.nodes({NodePhase.DRAINING}):
         if node.pool == event.pool and event.notice_id in node.notices:
-            _withdraw(state, step, node, event.notice_id, "notice withdrawn")
+            withdraw(state, step, node, event.notice_id, "notice withdrawn")
 
 
-def _withdraw(state: State, step: Step, node: Node, notice: str, why: str) -> None:
+def withdraw(state: State, step: Step, node: Node, notice: str, why: str) -> None:
+    """A notice holds no more: without another one a node that still lives is put back."""
     left = tuple(n for n in node.notices if n != notice)
     node = state.fleet.put_node(replace(node, notices=left))
     if left or node.phase is not NodePhase.DRAINING:
@@ -150,18 +155,24 @@ def _withdraw(state: State, step: Step, node: Node, notice: str, why: str) -> No
 
 
 def close_pools(state: State, step: Step) -> None:
-    """A pool of no machines takes those out of service that it has."""
+    """A pool of no machines takes those out of service that it has, until it may have some."""
     closed = {name for name, pool in state.pools.items() if pool.spec.max_nodes == 0}
+    for node in state.fleet.nodes({NodePhase.DRAINING}):
+        if CLOSED in node.notices and node.pool not in closed and not state.down:
+            withdraw(state, step, node, CLOSED, f"max_nodes of {node.pool} is above 0 again")
     if not closed:
         return
-    for node in state.fleet.nodes(_CAN_LEAVE | {NodePhase.REQUESTED}):
-        if node.pool not in closed:
-            continue
-        why = f"max_nodes of {node.pool} is 0"
-        if node.phase is NodePhase.READY:
-            drain_node(state, step, node, step.now + CLOSING_TIME, why)
-        elif node.phase is not NodePhase.DRAINING:
-            lose_node(state, step, node, NodePhase.TERMINATING, why)
+    for node in state.fleet.nodes({NodePhase.REQUESTED, NodePhase.BOOTING, NodePhase.READY}):
+        if node.pool in closed:
+            send_away(state, step, node, CLOSED, f"max_nodes of {node.pool} is 0")
+
+
+def send_away(state: State, step: Step, node: Node, notice: str, why: str) -> None:
+    """For reasons of our own, which may pass while it still drains; what serves nobody yet ends."""
+    if node.phase is NodePhase.REQUESTED:
+        lose_node(state, step, node, NodePhase.TERMINATING, why)
+    else:
+        take_out(state, step, node, notice, CLOSING_TIME, why)
 
 
 def continue_drains(state: State, step: Step) -> None:

@@ -42,6 +42,8 @@ LONGEST_CALL = 420.0
 RAY_FRESH = 30.0
 """Seconds for which a complete report of the agent speaks against a list."""
 
+_SERVING = frozenset({ReplicaPhase.READY, ReplicaPhase.DRAINING})
+
 
 def sort_machines(state: State, step: Step, pool: PoolState, event: InstancesListed) -> set[str]:
     """Sees to every machine of a complete list; the ids of the nodes that have one."""
@@ -341,9 +343,9 @@ def _doubtful(state: State, step: Step, node: Node, braked: bool) -> bool:
 def _serves(state: State, step: Step, node: Node) -> bool:
     """Whether a replica there has just reported to be healthy, and no connection to it broke."""
     return any(
-        r.phase in {ReplicaPhase.READY, ReplicaPhase.DRAINING}
+        r.phase in _SERVING
         and r.broken_at is None
-        and step.now - state.seen.get(r.id, 0.0) < LONE_SECONDS
+        and step.now - state.seen.get(r.id, 0.0) < RAY_FRESH
         for r in state.fleet.live_on(node.id)
     )
 
@@ -351,7 +353,7 @@ def _serves(state: State, step: Step, node: Node) -> bool:
 def _unbroken(state: State, node: Node) -> bool:
     """Whether a replica there serves as far as the gateway has said."""
     live = state.fleet.live_on(node.id)
-    return any(r.phase is ReplicaPhase.READY and r.broken_at is None for r in live)
+    return any(r.phase in _SERVING and r.broken_at is None for r in live)
 
 
 def unsettled(state: State, pool: PoolState) -> str:
