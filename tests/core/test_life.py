@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
+
 from elasticd.core.actions import LaunchNode, StartReplica, StopReplica, TerminateNode
 from elasticd.core.events import (
     ClusterObserved,
     ClusterUnreachable,
     Configured,
     DownRequested,
+    DrillRequested,
     EndpointBroken,
     InstancesListed,
     LaunchFailed,
@@ -702,6 +705,20 @@ def test_what_serves_is_not_given_up_where_reports_of_it_come_slowly() -> None:
     assert len(world.open_endpoints()) == 1
 
 
+def test_a_connection_that_breaks_does_not_make_a_wrong_list_right() -> None:
+    world = serving()
+    (hidden,) = list(world.instances.values())
+    (replica,) = world.replicas
+    world.instances.clear()
+    node = NodeSeen(hidden.node_id or "", True, 1)
+    seen = ClusterObserved((node,), tuple(world.replicas.values()), True)
+    for second in range(120):
+        world.now += 1.0
+        broken = [EndpointBroken(replica, 1, "reset")] if second == 60 else []
+        world.step(*world.listings(), *broken, *([seen] if second % 5 == 0 else []))
+    assert len(world.open_endpoints()) == 1
+
+
 def test_near_the_end_of_a_drain_requests_wait_for_another_replica() -> None:
     world = serving()
     instance = next(iter(world.instances))
@@ -728,6 +745,18 @@ def test_what_the_provider_refuses_is_told_in_its_words_and_a_reload_asks_again_
     assert told["pools"][0]["aside"][0]["seconds_left"] == 300.0
     world.step(Configured(world.spec, retry_failed=True))
     assert len(world.actions(LaunchNode)) == 2
+
+
+@pytest.mark.parametrize(("notice", "when"), [(None, "at once"), (30.0, "30 s after a notice")])
+def test_who_asked_for_a_drill_is_on_record_and_nothing_is_decided_for_it(
+    notice: float | None, when: str
+) -> None:
+    world = serving()
+    plan = world.step(DrillRequested("node-1", notice, "ann"))
+    assert [(r.subject, r.text) for r in plan.reasons] == [
+        ("node:node-1", f"a drill takes its machine {when} (by ann)")
+    ]
+    assert plan.actions == ()
 
 
 def test_a_refused_reload_and_what_an_accepted_one_changed_are_on_record() -> None:

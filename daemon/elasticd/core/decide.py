@@ -172,6 +172,8 @@ class Core:
                 start_day(state, event.began, event.ends)
             case ev.BootLogRead():
                 on_boot_log(state, event)
+            case ev.DrillRequested():
+                _tell_drill(step, event)
             case ev.ReloadRefused():
                 step.because("fleet", f"reload refused ({event.by}): {event.problem}")
             case _:
@@ -219,6 +221,11 @@ def _on_demand(state: State, step: Step, event: ev.DemandSampled) -> None:
     model = state.models.get(event.model)
     if model is not None:
         model.demand.sample(step.now, event.queued, event.in_flight, event.peak, event.arrivals)
+
+
+def _tell_drill(step: Step, event: ev.DrillRequested) -> None:
+    when = "at once" if event.notice is None else f"{event.notice:g} s after a notice"
+    step.because(f"node:{event.node_id}", f"a drill takes its machine {when} (by {event.by})")
 
 
 def _on_down(state: State, step: Step, event: ev.DownRequested) -> None:

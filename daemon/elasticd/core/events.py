@@ -315,6 +315,16 @@ class BootLogRead:
 
 
 @dataclass(frozen=True, slots=True)
+class DrillRequested:
+    """A node's machine is to be taken as its market would, at once or `notice` seconds after a
+    notice. For the record only: what becomes of it is heard as of any other preemption."""
+
+    node_id: str
+    notice: float | None
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReloadRefused:
     """A new configuration was not taken; what holds stays. For the record only."""
 
@@ -349,5 +359,6 @@ Event = (
     | AdoptRequested
     | DayTold
     | BootLogRead
+    | DrillRequested
     | ReloadRefused
 )

@@ -337,7 +337,11 @@ def _doubtful(state: State, step: Step, node: Node, braked: bool) -> bool:
         return True  # nobody else could speak for it, and its endpoint takes requests
     wait = BRAKE_SECONDS if braked else LONE_SECONDS if alive else 0.0
     since = node.unseen_since if node.unseen_since is not None else step.now
-    return wait > 0.0 and not step.due(since + wait)
+    if wait > 0.0 and not step.due(since + wait):
+        return True
+    # After a break the agent's next report says whether there is still somebody there.
+    broken = max((r.broken_at or 0.0 for r in state.fleet.live_on(node.id)), default=0.0)
+    return alive and not step.due(broken + LONE_SECONDS)
 
 
 def _serves(state: State, step: Step, node: Node) -> bool:
