@@ -371,6 +371,21 @@ async def test_an_empty_success_that_made_a_machine_is_that_machine(tmp_path: Pa
     assert [m.id for m in virtual.cloud.machines()] == [launched.instance_id]
 
 
+async def test_with_client_tokens_too_an_empty_success_is_open_until_a_machine_could_be_seen(
+    tmp_path: Path,
+) -> None:
+    virtual = Virtual(tmp_path, tokens=True)
+    unlisted = [{"operation": "create", "effect": "unlisted"}]
+    await virtual.faults(lookup_lag=2.0, calls=unlisted)
+    provider = virtual.provider(client_tokens=True)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await provider.launch(launch_request())
+    virtual.now += 2.5
+    launched = await provider.launch(launch_request())
+    assert [m.id for m in virtual.cloud.machines()] == [launched.instance_id]
+
+
 async def test_with_client_tokens_a_lost_creation_is_repeated_at_once(tmp_path: Path) -> None:
     virtual = Virtual(tmp_path, tokens=True)
     lost = [{"operation": "create", "effect": "lost"}]

@@ -109,7 +109,7 @@ class Launcher:
         was given: a node never has a second one.
         """
         node_id = attempt.node_id
-        if age < self._visibility and not self._tokens:
+        if age < self._visibility and (not self._tokens or attempt.outcome is Outcome.NONE_GIVEN):
             told = attempt.instance_id or "not clearly answered"
             raise Unavailable(
                 f"pool {self._pool}: {node_id} was asked for {age:.1f} s ago ({told}); its "
@@ -173,7 +173,7 @@ class Launcher:
         if isinstance(errors, list) and errors and not document.get("machines"):
             raise _zone_error(where, errors[0])
         told = f"{where}: answered well, with no machine and no reason: {shown(repr(document))}"
-        if self._visibility == 0.0 or self._tokens:
+        if self._visibility == 0.0:
             return await self._found_or(identity, NoCapacity(told))
         await self._attempts.none_given(identity.node_id)
         return await self._found_or(identity, Unavailable(told))
