@@ -31,6 +31,10 @@ class FakeDaemon(socketserver.ThreadingUnixStreamServer):
         self.asked.append((url, body))
         if self.refusal is not None:
             return self.refusal[0], {"error": self.refusal[1]}
+        if url.endswith("/preempt"):
+            return 200, {"node_id": url.split("/")[-2], "notice": body["notice"]}
+        if url.endswith("/preempt"):
+            return 200, {"node_id": url.split("/")[-2], "notice": body["notice"]}
         return 202, {"accepted": True}
 
 
@@ -57,9 +61,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def fake_daemon(path: Path) -> Iterator[FakeDaemon]:
+def fake_daemon(path: Path, kind: type[FakeDaemon] = FakeDaemon) -> Iterator[FakeDaemon]:
     """Serves while the block runs."""
-    with FakeDaemon(path) as daemon:
+    with kind(path) as daemon:
         thread = threading.Thread(target=daemon.serve_forever, args=(0.01,))
         thread.start()
         try:

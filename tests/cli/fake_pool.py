@@ -95,10 +95,12 @@ class NoOptions(BaseModel):
 
 
 def install(monkeypatch: pytest.MonkeyPatch, pools: dict[str, FakePool]) -> None:
-    """Makes `provider: fake` mean these, by the pool's name."""
+    """Makes `provider: fake` mean these, by the pool's name; that of another cluster is named
+    `CLUSTER/POOL`."""
 
     def create(context: PoolContext, _options: object) -> FakePool:
-        return pools[context.pool]
+        other = f"{context.cluster}/{context.pool}"
+        return pools[other] if other in pools else pools[context.pool]
 
     plugin = ProviderPlugin(NoOptions, create)
     monkeypatch.setattr(

@@ -52,7 +52,7 @@ class Controller:
         self.reloads_asked_by.append(by)
         return self.outcome
 
-    async def preempt(self, node_id: str, notice: float | None) -> dict[str, Any]:
+    async def preempt(self, node_id: str, notice: float | None, by: str) -> dict[str, Any]:
         return {"node_id": node_id, "notice": notice}
 
     async def wait_for_other(self, epoch: int, version: int, wait: float) -> None:

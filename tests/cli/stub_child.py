@@ -43,6 +43,7 @@ class Admin(http.server.BaseHTTPRequestHandler):
                 "nodes": nodes,
                 "replicas": [],
                 "models": models,
+                "pools": [],
                 "down": down,
                 "controller": controller,
             }
@@ -52,7 +53,7 @@ class Admin(http.server.BaseHTTPRequestHandler):
         """Down: the machines are gone at once."""
         Admin.down = True
         MACHINES.write_text("")
-        self._answer({})
+        self._answer({"accepted": True})
 
     def _answer(self, data: dict[str, Any]) -> None:
         body = json.dumps(data).encode()

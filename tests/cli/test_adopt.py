@@ -104,14 +104,67 @@ def test_of_several_ledgers_one_must_be_chosen(
     assert controller.emitted == [AdoptRequested("right7", "ann")]
 
 
-def test_a_ledger_that_is_mistyped_names_the_nearest(
+@pytest.mark.parametrize(("asked", "hint"), [("leff9", "did you mean `left9`?"), ("abc", "")])
+def test_a_ledger_that_no_machine_carries_is_said_with_those_that_are_seen_and_no_table(
+    controller: Controller,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    asked: str,
+    hint: str,
+) -> None:
+    assert adopt(tmp_path, "--yes", "--ledger", asked) == 1
+    said = capsys.readouterr()
+    assert f"no machine here carries the ledger id {asked!r}; machines are here of: left9" in (
+        said.err
+    )
+    assert hint in said.err
+    assert said.out == ""
+    assert controller.emitted == []
+
+
+def test_a_ledger_is_not_there_either_where_no_other_one_is(
     controller: Controller, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert adopt(tmp_path, "--ledger", "leff9") == 2
-    assert "no machine of ledger 'leff9' is listed; did you mean `left9`?" in (
-        capsys.readouterr().err
-    )
+    controller.told["pools"][0]["foreign_machines"] = []
+    assert adopt(tmp_path, "--yes", "--ledger", "abc") == 1
+    said = capsys.readouterr()
+    assert "no machine here carries the ledger id 'abc'; of no other one either" in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("machines", [[], [machine("i-1", "left9")]])
+def test_a_controller_that_only_observes_adopts_nothing_and_does_not_say_that_there_is_nothing(
+    controller: Controller,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    machines: list[dict[str, Any]],
+) -> None:
+    controller.told["pools"][0]["foreign_machines"] = machines
+    controller.told["observe_only"] = {"text": "it met the same fault 3 times", "do": "see the log"}
+    assert adopt(tmp_path, "--yes") == 1
+    said = capsys.readouterr()
+    assert "nothing is acted on: it met the same fault 3 times; see the log" in said.err
+    assert said.out == ""
     assert controller.emitted == []
+
+
+def test_before_every_pool_is_listed_it_is_not_said_that_there_is_nothing_to_adopt(
+    controller: Controller, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controller.told["pools"][0].update(foreign_machines=[], listed_age=None)
+    assert adopt(tmp_path) == 1
+    said = capsys.readouterr()
+    assert "these pools have not told what they have: here" in said.err
+    assert "nothing to adopt" not in said.out
+
+
+def test_the_machines_of_a_rival_come_with_a_word_on_who_that_is(
+    controller: Controller, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controller.told["pools"][0]["foreign_machines"] = [machine("i-1", "k3f9+rival")]
+    assert adopt(tmp_path, "--yes") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "k3f9 is known here, and another elasticd has gone on under its name since" in out
 
 
 def test_without_foreign_machines_there_is_nothing_to_adopt(

@@ -117,7 +117,7 @@ def test_down_asks_the_daemon_follows_and_says_what_was_ended(
     assert main(["down", "--yes", "--socket", str(daemon.path)]) == 0
     out = capsys.readouterr().out
     assert daemon.asked == [("/api/v1/down", {"by": "elasticd down"})]
-    assert "waiting for k3f9-4-1 ready" in out
+    assert "waiting for 1 machine to end: k3f9-4-1 (pool here, ready)" in out
     assert "ended k3f9-4-1 (pool here, on_demand at 0.25 USD/h)" in out
     assert "2 machines ended" in out
 
@@ -170,7 +170,7 @@ def test_down_is_not_done_while_a_pool_could_not_be_listed(daemon: FakeDaemon) -
     status["down"] = {"left": 1}
     daemon.statuses = [status, going_down(0)]
     descent = Descent(AdminClient(daemon.path), "test")
-    assert descent.look() == "1 that the providers have not confirmed as gone"
+    assert descent.look() == "the providers to say of 1 machine that it is gone"
     assert descent.look() is None
 
 
@@ -202,10 +202,11 @@ def test_down_asks_first_in_a_terminal_and_no_means_no(
 
 @pytest.mark.parametrize(("argv", "notice"), [([], None), (["--notice", "30s"], 30.0)])
 def test_a_drill_takes_the_node_at_once_or_after_a_notice(
-    daemon: FakeDaemon, argv: list[str], notice: float | None
+    daemon: FakeDaemon, argv: list[str], notice: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("elasticd.cli.drill.asked_by", lambda: "ann")
     assert main(["drill", "preempt", "n-1", *argv, "--socket", str(daemon.path)]) == 0
-    assert daemon.asked == [("/api/v1/nodes/n-1/preempt", {"notice": notice})]
+    assert daemon.asked == [("/api/v1/nodes/n-1/preempt", {"notice": notice, "by": "ann"})]
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, 2), (400, 2), (409, 1), (502, 1)])

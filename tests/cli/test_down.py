@@ -54,10 +54,26 @@ def test_a_pool_in_an_outage_is_waited_for_and_never_called_empty(
     daemon.statuses = [going_down(troubles=[OUTAGE])]
     assert down(daemon, "--wait", "50ms") == 1
     said = capsys.readouterr()
-    assert "waiting for a list of pool here, which does not answer" in said.out
+    waits = "waiting for the provider of pool here to answer (instances: Unavailable: 502): what it"
+    assert waits in said.out
     assert "nothing is left" not in said.out
-    assert "maybe still running, and paid for: a list of pool here" in said.err
+    assert (
+        "maybe still running, and paid for: what pool here has: its provider does not" in said.err
+    )
     assert "the daemon goes on trying" in said.err
+
+
+def test_what_is_waited_for_is_one_sentence_that_names_every_machine_its_pool_and_its_trouble(
+    daemon: FakeDaemon,
+) -> None:
+    status = going_down(2, unsettled="a new list of pool here")
+    status["nodes"][1].update(phase="terminating", trouble="not ended yet: Unavailable: 503")
+    daemon.statuses = [status]
+    assert Descent(AdminClient(daemon.path), "test").look() == (
+        "2 machines to end: k3f9-4-1 (pool here, ready), k3f9-4-2 (pool here, terminating: not "
+        "ended yet: Unavailable: 503); and for a new list of pool here, to be sure that nothing is "
+        "left there"
+    )
 
 
 def test_an_outage_that_ends_is_no_reason_to_give_up(
@@ -68,15 +84,19 @@ def test_an_outage_that_ends_is_no_reason_to_give_up(
     assert "1 machine ended in 0 s; nothing is left" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("listed_age", [None, 3600.0])
+@pytest.mark.parametrize(
+    ("listed_age", "waits"),
+    [
+        (None, "the provider of pool here to say what it has (its provider has not listed it yet)"),
+        (3600.0, "the provider of pool here to answer: what it has is not known"),
+    ],
+)
 def test_a_pool_without_a_fresh_list_is_not_an_empty_one(
-    daemon: FakeDaemon, listed_age: float | None
+    daemon: FakeDaemon, listed_age: float | None, waits: str
 ) -> None:
     daemon.statuses = [going_down(listed_age=listed_age), going_down()]
     descent = Descent(AdminClient(daemon.path), "test")
-    told = descent.look()
-    assert told is not None
-    assert "list of pool here" in told
+    assert descent.look() == waits
     assert descent.look() is None
 
 
@@ -91,9 +111,20 @@ def test_a_machine_delivered_late_is_waited_for_and_told_as_ended(
     ]
     assert down(daemon) == 0
     out = capsys.readouterr().out
-    assert "waiting for i-77 without a node" in out
+    assert "waiting for 1 machine to end: i-77 (pool here, without a node, ended in 25s)" in out
     assert "ended i-77 (pool here, ? at 1.00 USD/h)" in out
     assert "3 machines ended" in out
+
+
+def test_that_time_passes_is_no_news_and_told_once(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.statuses = [
+        *(going_down(orphans=[{**ORPHAN, "seconds_left": left}]) for left in (75.0, 65.0, 9.0)),
+        going_down(),
+    ]
+    assert down(daemon) == 0
+    assert capsys.readouterr().out.count("waiting for") == 1
 
 
 def test_machines_of_another_ledger_are_named_left_alone_and_not_nothing(
@@ -128,7 +159,10 @@ def test_as_json_what_may_be_left_is_told_too(
     daemon.statuses = [going_down(1, troubles=[OUTAGE], foreign_machines=[FOREIGN])]
     assert down(daemon, "--json", "--wait", "0s") == 1
     told = json.loads(capsys.readouterr().out)
-    assert told["left"] == ["k3f9-4-1 ready", "a list of pool here, which does not answer"]
+    assert told["left"] == [
+        "k3f9-4-1 (pool here, ready)",
+        "what pool here has: its provider does not answer (instances: Unavailable: 502)",
+    ]
     assert (told["ended"], [m["instance_id"] for m in told["foreign"]]) == ([], ["i-9"])
 
 
@@ -141,9 +175,8 @@ def test_an_interrupted_down_says_what_may_be_left(
     monkeypatch.setattr("elasticd.cli.down.time.sleep", interrupt)
     daemon.statuses = [going_down(1)]
     assert down(daemon) == 130
-    assert "maybe still running, and paid for: k3f9-4-1 ready; interrupted; the daemon goes on" in (
-        capsys.readouterr().err
-    )
+    told = "maybe still running, and paid for: k3f9-4-1 (pool here, ready); interrupted; the daemon"
+    assert told in capsys.readouterr().err
 
 
 CONFIG = """
@@ -175,8 +208,22 @@ def test_without_a_daemon_and_with_a_damaged_ledger_what_is_rented_is_not_known(
     (tmp_path / "state" / "ledger.sqlite").write_bytes(b"x" * 5000)
     assert main(["down", "--yes", "-c", str(config)]) == 3
     told = capsys.readouterr().err
-    assert "what is rented is not known (" in told
+    assert "what is rented is not known: " in told
     assert "`elasticd leaks` asks the providers" in told
+
+
+def test_without_a_daemon_and_without_its_ledger_the_copy_to_start_from_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "elasticd.yaml"
+    config.write_text(CONFIG)
+    write_ledger(tmp_path / "state")
+    (tmp_path / "state" / "ledger.sqlite").unlink()
+    (tmp_path / "state" / "ledger.sqlite-wal").write_bytes(b"")
+    assert main(["down", "--yes", "-c", str(config)]) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert any("ledger.previous.sqlite is a whole copy" in line for line in lines)
+    assert lines[-1] == "`elasticd leaks` asks the providers"
 
 
 def give_back(daemon: FakeDaemon, said: list[str], **more: Any) -> None:
@@ -196,7 +243,8 @@ def test_the_end_of_run_gives_up_when_nothing_ends_and_names_what_may_be_left(
     daemon.statuses = [going_down(1, troubles=[OUTAGE])]
     with pytest.raises(MachinesLeft) as left:
         give_back(daemon, said, standstill=0.05)
-    assert "nothing has ended for 0 s: k3f9-4-1 ready, a list of pool here" in str(left.value)
+    told = "nothing has ended for 0 s, still there: k3f9-4-1 (pool here, ready), what pool here has"
+    assert told in str(left.value)
     assert "maybe still running, and paid for: k3f9-4-1 (pool here)" in str(left.value)
     assert "no machine is left" not in said
 

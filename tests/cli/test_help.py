@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticd.cli import build_parser, main
+from elasticd.cli import main
+from elasticd.cli.program import build_parser
 
 OURS = ("status", "events", "drain", "undrain", "scale", "reload", "down", "drill", "doctor")
 

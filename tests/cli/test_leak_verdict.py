@@ -120,3 +120,68 @@ def test_with_no_ledger_at_all_every_machine_is_another_ones() -> None:
 def test_a_price_that_the_provider_does_not_tell_is_that_of_the_node_or_unknown() -> None:
     assert only(ledger(node()), machine()).price == (700_000, "CNY")
     assert only(ledger(), machine()).price is None
+
+
+LEDGER = "0123456789abcdef"
+
+
+def given(epoch: int, number: int, launched_at: float | None = None) -> Instance:
+    marked = f"n-{LEDGER[:8]}-{epoch}-{number}"
+    return Instance("i-1", marked, LEDGER, InstanceState.RUNNING, None, None, launched_at)
+
+
+def lives(**more: Any) -> LedgerView:
+    """A ledger in its third life, whose journal reaches back into its second."""
+    known: dict[str, Any] = {
+        "minted": {3: 7, 2: 5},
+        "history_since": 2,
+        "launched": frozenset({given(3, 7).node_id, given(3, 2).node_id}),
+        "began": NOW - 500,
+        **more,
+    }
+    return LedgerView(LEDGER, "test", {}, epoch=3, **known)
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        given(4, 1),
+        given(3, 8),
+        given(3, 5),
+        given(2, 6),
+        given(2, 5, NOW - 100),
+        given(1, 1, NOW),
+    ],
+)
+def test_an_id_that_this_ledger_cannot_have_given_is_a_rivals(stranger: Instance) -> None:
+    found = only(lives(), stranger)
+    assert found.verdict is V.RIVAL
+    assert "another elasticd acts under a copy of this state directory" in found.why
+
+
+@pytest.mark.parametrize(
+    "own",
+    [given(3, 7), given(3, 2), given(2, 5, NOW - 480), given(1, 900), given(1, 900, NOW - 900)],
+)
+def test_an_id_that_this_ledger_gave_or_may_have_given_is_our_own(own: Instance) -> None:
+    assert only(lives(), own).verdict is V.LEAK
+
+
+def test_without_its_history_a_ledger_knows_a_rival_by_a_later_life_alone() -> None:
+    view = lives(history_since=None, minted={}, began=None)
+    assert only(view, given(3, 900)).verdict is V.LEAK
+    assert only(view, given(4, 1)).verdict is V.RIVAL
+
+
+def test_an_adopted_ledger_that_goes_on_to_launch_has_a_living_owner() -> None:
+    view = lives(adopted=frozenset({"theirs"}), adopted_at={"theirs": NOW - 300})
+    late = Instance("i-9", "n-theirs-1-9", "theirs", InstanceState.RUNNING, launched_at=NOW - 10)
+    found = only(view, late)
+    assert found.verdict is V.RIVAL
+    assert "its elasticd lives" in found.why
+
+
+def test_a_rival_that_people_have_adopted_is_one_no_more() -> None:
+    view = lives(adopted=frozenset({f"{LEDGER}+rival"}))
+    assert only(view, given(4, 1)).verdict is V.KNOWN
+    assert only(view, given(3, 7)).verdict is V.LEAK

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from elasticd.cli import leak_ending, leak_survey, main
-from elasticd.core.codec import encode
+from elasticd.core.actions import LaunchNode
+from elasticd.core.codec import encode, to_json
+from elasticd.core.events import Configured, Event
 from elasticd.core.fleet import Node, Row
 from elasticd.core.lifecycle import NodePhase
+from elasticd.core.specs import FleetSpec, NodePool
 from elasticd.provider import RateLimited, Unavailable
-from elasticd.runtime.ledger import Ledger
+from elasticd.runtime.ledger import JournalEntry, Ledger
 from tests.cli.fake_daemon import fake_daemon
 from tests.cli.fake_pool import FakePool, install
 from tests.cli.samples import sample_status
@@ -42,19 +45,43 @@ class Site:
         self.ledger_id = ""
         self.cluster = "test"
 
-    def write(self, *nodes: Node, adopted: str = "") -> None:
-        """Puts nodes into the ledger, which is made at the first call."""
-        asyncio.run(self._write(nodes, adopted))
+    def write(
+        self,
+        *nodes: Node,
+        events: tuple[Event, ...] = (),
+        launched: str = "",
+        places: str = "",
+    ) -> None:
+        """A life of a controller, which leaves nodes in the ledger and `events` in its journal.
 
-    async def _write(self, nodes: tuple[Node, ...], adopted: str) -> None:
+        `launched`: a node that it asked for and that it has forgotten since; `places`: where pool
+        `here` was.
+        """
+        asyncio.run(self._write(nodes, events, launched, places))
+
+    async def _write(
+        self, nodes: tuple[Node, ...], events: tuple[Event, ...], launched: str, places: str
+    ) -> None:
         ledger = await Ledger.open(self.state_dir)
         rows = [Row("node", node.id, encode(node)) for node in nodes]
         rows.append(Row("cluster", "name", {"name": self.cluster}))
-        if adopted:
-            rows.append(Row("adopted", adopted, {"by": "ann"}))
-        await ledger.commit(time.time(), rows, [])
-        self.ledger_id = ledger.restored.ledger_id
+        if places:
+            rows.append(Row("place", "here", {"place": places}))
+        self.ledger_id = ledger.restored.ledger_id  # part of the ids that it gives
+        actions = [to_json(LaunchNode(self.minted(launched), "here", ()))] if launched else []
+        told = tuple(to_json(event) for event in events)
+        entry = JournalEntry(time.time(), told, {"actions": actions, "reasons": []})
+        await ledger.commit(time.time(), rows, [entry])
         await ledger.aclose()
+
+    def minted(self, number: str) -> str:
+        """A node's id as a controller gives it, from `EPOCH-NUMBER`."""
+        return f"n-{self.ledger_id[:8]}-{number}"
+
+    def fleet(self, *pools: str, cluster: str = "test", place: str = "provider fake") -> Configured:
+        """What a life was configured with."""
+        made = tuple(NodePool(name, "fake", 1, place=place) for name in pools)
+        return Configured(FleetSpec(cluster, (), made))
 
     def leaks(self, *argv: str) -> int:
         return main(["leaks", "-c", str(self.path), *argv])
@@ -360,7 +387,8 @@ def test_the_command_that_restores_the_ledger_is_one_line_however_narrow_the_ter
     ledger.unlink()
     busy.leaks()
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert f"cp -p {busy.state_dir}/ledger.previous.sqlite {ledger}" in lines
+    command = f"cp -p {busy.state_dir}/ledger.previous.sqlite {ledger}"
+    assert any(line.endswith(command) for line in lines)
 
 
 def test_without_a_ledger_and_without_machines_there_is_no_leak(site: Site) -> None:
@@ -405,3 +433,157 @@ def test_a_provider_that_asks_for_patience_is_asked_again_within_its_limits(site
     assert site.leaks() == 1
     here.broken = None
     assert site.leaks() == 0
+
+
+def test_a_machine_of_a_renamed_pool_is_found_by_the_old_name_and_can_be_ended(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.write(events=(site.fleet("old"),))
+    site.pools["old"] = FakePool()
+    site.pools["old"].add("i-1", "node-1", site.ledger_id)
+    assert site.leaks() == 1
+    row = next(line for line in capsys.readouterr().out.splitlines() if "i-1" in line)
+    assert row.split()[:3] == ["leak", "i-1", "old"]
+    assert site.leaks("--terminate", "--yes") == 0
+    assert site.pools["old"].machines == {}
+
+
+def test_of_a_former_cluster_name_our_machines_are_found_and_nobody_elses_are_told(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.write(events=(site.fleet("here", cluster="before"),))
+    before = site.pools["before/here"] = FakePool()
+    before.add("i-1", "node-1", site.ledger_id)
+    before.add("i-2", "node-2", "theirs")
+    assert site.leaks() == 1
+    out = capsys.readouterr().out
+    assert "here of cluster before" in out
+    assert "i-1" in out
+    assert "i-2" not in out
+
+
+def test_a_former_pool_of_which_only_its_directory_is_left_is_looked_for_too(site: Site) -> None:
+    site.write()
+    (site.state_dir / "pools" / "old").mkdir(parents=True)
+    site.pools["old"] = FakePool()
+    site.pools["old"].add("i-1", "node-1", site.ledger_id)
+    assert site.leaks() == 1
+
+
+def test_a_former_pool_whose_place_nobody_can_ask_any_more_is_said_and_no_leak_by_itself(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.write(events=(site.fleet("old", place="provider moon, region far-1"),))
+    assert site.leaks() == 0
+    out = capsys.readouterr().out
+    assert (
+        "- pool old: not configured any more; it was at provider moon, region far-1, which" in out
+    )
+    assert "no leaks where it could be asked (here, there): no machine listed" in out
+    assert site.leaks("--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["asked"], list(told["not_asked"])) == (["here", "there"], ["old"])
+
+
+def test_a_pool_that_points_elsewhere_while_the_ledger_has_machines_there_is_not_an_empty_one(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moon = "provider fake, region moon"
+    site.write(
+        node("node-1", instance_id="i-1"), events=(site.fleet("here", place=moon),), places=moon
+    )
+    assert site.leaks() == 1
+    out = capsys.readouterr().out
+    assert "no leaks" not in out
+    assert "pool here: what is there is not known: the configuration points elsewhere, and" in out
+    assert "machines there: node-1; it was at provider fake, region moon" in out
+
+
+def test_a_pool_that_was_elsewhere_long_ago_and_is_here_now_is_told_of_and_no_leak(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moon = "provider fake, region moon"
+    site.write(events=(site.fleet("here", place=moon),))
+    site.write(node("node-1", instance_id="i-1"), places="provider fake")
+    site.pools["here"].add("i-1", "node-1", site.ledger_id)
+    assert site.leaks() == 0
+    out = capsys.readouterr().out
+    assert "- pool here: the configuration points elsewhere; it was at provider fake, region" in out
+
+
+def test_known_machines_of_a_former_pool_that_can_be_asked_are_listed_and_nobody_ends_them(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.write(node("node-1", pool="old", instance_id="i-1"), events=(site.fleet("old"),))
+    site.pools["old"] = FakePool()
+    site.pools["old"].add("i-1", "node-1", site.ledger_id)
+    assert site.leaks("--terminate", "--yes") == 1
+    assert "the ledger has machines there that nobody ends now: node-1" in capsys.readouterr().out
+    assert list(site.pools["old"].machines) == ["i-1"]
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        ("1-9", "this ledger has not given the id"),
+        ("2-4", "this ledger has not given the id"),
+        ("3-1", "is of its life 3, where this ledger has had 2"),
+    ],
+)
+def test_what_another_controller_rented_under_a_copy_of_the_ledger_is_never_ended(
+    site: Site, capsys: pytest.CaptureFixture[str], number: str, told: str
+) -> None:
+    site.write(launched="1-8")
+    site.write(launched="2-3")
+    site.pools["here"].add("i-1", site.minted(number), site.ledger_id)
+    assert site.leaks("--terminate", "--yes") == 1
+    assert site.pools["here"].terminated == []
+    out = " ".join(capsys.readouterr().out.split())
+    assert "rival i-1" in out
+    assert told in out
+    assert "it is not ended here" in out
+
+
+@pytest.mark.parametrize("number", ["1-8", "1-5", "2-3"])
+def test_what_this_ledger_has_launched_itself_is_no_rivals(site: Site, number: str) -> None:
+    site.write(launched="1-8")
+    site.write(launched="2-3")
+    site.pools["here"].add("i-1", site.minted(number), site.ledger_id)
+    assert site.leaks("--terminate", "--yes") == 0
+    assert site.pools["here"].machines == {}
+
+
+def lose_ledger(site: Site) -> None:
+    for path in site.state_dir.glob("ledger.*"):
+        path.unlink()
+
+
+def test_while_the_daemon_runs_without_its_ledgers_file_its_own_word_is_taken_and_nothing_ended(
+    busy: Site, daemon: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = daemon.statuses[0]
+    status["ledger_id"] = busy.ledger_id
+    status["nodes"][0].update(id="node-1", instance_id="i-1")
+    lose_ledger(busy)
+    assert busy.leaks("--all", "--terminate", "--yes") == 1
+    out = capsys.readouterr().out
+    verdicts = {line.split()[1]: line.split()[0] for line in out.splitlines() if " i-" in line[:16]}
+    assert verdicts["i-1"] == "known"
+    assert verdicts["i-2"] == "leak"
+    assert verdicts["i-3"] == "foreign"
+    told = "ledger.sqlite is not there although the daemon runs: put it back"
+    assert told in " ".join(out.split())
+    assert "0 ended, 1 not" in out
+    assert busy.pools["here"].terminated == []
+
+
+def test_without_the_ledgers_file_a_daemon_that_tells_nothing_makes_machines_unknown(
+    busy: Site, daemon: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.statuses[0]["ledger_id"] = ""
+    lose_ledger(busy)
+    assert busy.leaks("--all") == 1
+    out = capsys.readouterr().out
+    assert "foreign" not in out
+    assert "  leak " not in out
+    assert out.count("  unknown ") == 3

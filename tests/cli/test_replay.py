@@ -224,3 +224,33 @@ def test_wrong_numbers_are_refused(argv: tuple[str, str], capsys: Capture) -> No
         main(["replay", *argv])
     assert ended.value.code == 2
     assert argv[1] in capsys.readouterr().err
+
+
+def _edits(lines: list[bytes]) -> dict[str, list[bytes]]:
+    """What anyone could make of an export in an editor."""
+    first = json.loads(lines[1])
+    changed = {
+        "at": {**first, "at": 10**400},
+        "far": {**first, "at": 1e300},
+        "events": {**first, "events": [7]},
+        "plan": {**first, "plan": 5},
+        "actions": {**first, "plan": {**first["plan"], "actions": 5}},
+        "wake": {**first, "plan": {**first["plan"], "wake_at": 10**400}},
+        "reasons": {**first, "plan": {**first["plan"], "reasons": "x"}},
+        "quiet": {**first, "quiet": 5},
+    }
+    made = {key: [lines[0], json.dumps(entry).encode()] for key, entry in changed.items()}
+    return {**made, "deep": [lines[0], b"[" * 100_000]}
+
+
+def test_an_export_that_somebody_edited_is_told_in_words(
+    state: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    export = tmp_path / "journal.gz"
+    assert said(capsys, state, "--export", export)[0] == 0
+    lines = gzip.decompress(export.read_bytes()).splitlines()
+    for what, edited in _edits(lines).items():
+        export.write_bytes(gzip.compress(b"\n".join([*edited, *lines[2:]]) + b"\n"))
+        code, out, err = said(capsys, export, "--anyway")
+        assert code in (1, 2), what
+        assert len(err.splitlines()) + len(out.splitlines()) >= 1, what

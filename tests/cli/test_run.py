@@ -354,6 +354,7 @@ def test_a_controller_that_only_crashes_does_not_keep_it_from_stopping(place: Pl
 
 def test_a_controller_that_dies_five_times_is_not_waited_for(place: Place) -> None:
     (place.root / "patience").write_text("1000")
+    (place.root / "soon").touch()
     run = _crash_loop(place)
     run.terminate()
     assert run.wait(60) == 1
@@ -364,7 +365,7 @@ def test_a_second_signal_ends_it_at_once_if_no_controller_answers(place: Place) 
     (place.root / "patience").write_text("1000")
     run = _crash_loop(place)
     run.terminate()
-    place.wait_said("waiting for no daemon answers")
+    place.wait_said("waiting for the controller to answer: no daemon answers")
     run.terminate()
     assert run.wait(20) == 1
     assert "not every machine could be given back" in place.said()

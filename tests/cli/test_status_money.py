@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from elasticd.ops.status_change import essence
+from elasticd.ops.status_money import money, spend_line
 from elasticd.ops.status_problems import is_fine
 from elasticd.ops.status_view import render
 from elasticd.ops.status_why import explain
@@ -179,3 +180,26 @@ def test_machines_of_a_pool_that_left_the_configuration_are_told() -> None:
     assert "7 machines of it may still run and cost money" in line
     assert "node-4 and 2 more" in line
     assert not is_fine(status)
+
+
+@pytest.mark.parametrize(
+    ("micros", "shown"),
+    [
+        (0, "0.00"),
+        (1_000, "0.001"),
+        (15_000, "0.015"),
+        (12_345, "0.012"),
+        (1, "0.000001"),
+        (400_000, "0.40"),
+        (14_103_217, "14.10"),
+        (-1_000, "-0.001"),
+    ],
+)
+def test_what_costs_something_never_looks_free(micros: int, shown: str) -> None:
+    assert money(micros) == shown
+
+
+@pytest.mark.parametrize(("micros", "shown"), [(1_000, "0.001"), (40_000_000, "40.00")])
+def test_a_cap_is_shown_as_it_was_given(micros: int, shown: str) -> None:
+    spend = {"currency": "USD", "per_hour": 0, "max_per_hour": micros, "today": 0}
+    assert spend_line(spend).startswith(f"0.00 of {shown} USD/h")

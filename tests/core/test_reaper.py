@@ -346,6 +346,20 @@ def test_a_later_life_of_our_ledger_is_another_controller_and_nothing_of_it_is_t
     assert theirs in world.phases(), "people say that it is gone: its machines are ours"
 
 
+def test_an_earlier_life_that_goes_on_to_launch_is_another_controller() -> None:
+    world = serving(guard_age=1.0)
+    world.restart()
+    late, theirs = "n-ledger01-1-8", "n-ledger01-1-9"
+    world.instances["i-late"] = machine("i-late", late, at=world.now + 5.0)
+    world.settle(rounds=5)
+    world.now += 100.0
+    world.instances["i-theirs"] = machine("i-theirs", theirs, at=world.now)
+    world.settle(rounds=90)
+    assert set(ended(world)) == {"i-late"}, "it may have been asked for before this life"
+    [told] = world.core.status(world.now)["pools"][0]["foreign_machines"]
+    assert (told["node_id"], told["ledger_id"]) == (theirs, f"{LEDGER}+rival")
+
+
 def test_an_adopted_ledger_that_goes_on_to_launch_has_a_living_owner() -> None:
     world = World([model()], [pool(guard_age=1.0, boot_timeout=10.0)])
     world.instances["i-f"] = machine("i-f", "n-f", FOREIGN, at=900.0)

@@ -27,7 +27,7 @@ class Controller:
         self.problem = ""
         self.waiting: list[str] = []
         self.events: list[Event] = []
-        self.drills: list[tuple[str, float | None]] = []
+        self.drills: list[tuple[str, float | None, str]] = []
         self.drill_error: DrillRefused | None = None
         self.polls: list[tuple[int, int, float]] = []
         self.table: RoutingTable | None = TABLE
@@ -36,8 +36,8 @@ class Controller:
         self.polls.append((epoch, version, wait))
         return self.table
 
-    async def preempt(self, node_id: str, notice: float | None) -> dict[str, Any]:
-        self.drills.append((node_id, notice))
+    async def preempt(self, node_id: str, notice: float | None, by: str) -> dict[str, Any]:
+        self.drills.append((node_id, notice, by))
         if self.drill_error is not None:
             raise self.drill_error
         return {"node_id": node_id}
@@ -155,7 +155,11 @@ async def test_a_drill_is_passed_on_with_or_without_notice(
     assert await asked(unix, "POST", url, json={"notice": 30}) == (200, {"node_id": "node-1"})
     await asked(unix, "POST", url, json={"notice": None})
     await asked(unix, "POST", url)
-    assert controller.drills == [("node-1", 30), ("node-1", None), ("node-1", None)]
+    assert controller.drills == [
+        ("node-1", 30, "admin API"),
+        ("node-1", None, "admin API"),
+        ("node-1", None, "admin API"),
+    ]
 
 
 @pytest.mark.parametrize("body", ['{"notice": -1}', '{"notice": true}', '{"notice": NaN}'])

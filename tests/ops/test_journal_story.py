@@ -46,6 +46,8 @@ def told(*events: Any, reasons: list[dict[str, str]] | None = None) -> Any:
         (ev.BootLogRead("node-1", ("a", "no route")), "node:node-1", "last it printed: no route"),
         (ev.BootLogRead("node-1", ()), "node:node-1", "nothing is known of what it printed"),
         (ev.DrainRequested("node-1", 120.0, "ann"), "node:node-1", "within 120 s asked by ann"),
+        (ev.DrillRequested("node-1", None, "ann"), "node:node-1", "at once asked by ann"),
+        (ev.DrillRequested("node-1", 30.0, "ann"), "node:node-1", "30 s after a notice asked by"),
         (ev.UndrainRequested("node-1", "ann"), "node:node-1", "taken back by ann"),
         (ev.ScaleHeld("qwen", 3, None, "ann"), "model:qwen", "at 3 replicas until released by ann"),
         (ev.ScaleHeld("qwen", 3, 60.0, "ann"), "model:qwen", "for 60 s by ann"),

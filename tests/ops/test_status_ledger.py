@@ -30,3 +30,11 @@ def test_a_copy_that_fails_is_a_remark_and_no_problem(copy_age: float | None, to
 
 def test_what_was_done_to_the_file_is_told_until_the_next_start() -> None:
     assert list(remarks(status(told=["brought to schema 2"]))) == ["brought to schema 2"]
+
+
+def test_a_disk_that_takes_nothing_is_told_with_the_file_and_what_to_do() -> None:
+    shown = status(path="/state/ledger.sqlite")
+    shown["controller"]["ledger_error"] = "database or disk is full"
+    first = next(iter(problems(shown)))
+    assert "/state/ledger.sqlite cannot be written (database or disk is full)" in first
+    assert "make room on its disk" in first

@@ -113,7 +113,8 @@ async def test_a_drill_takes_a_machine_and_another_one_comes(
         status = await operator.until(serves)
         [node] = [n["id"] for n in status["nodes"]]
         begin = node[: len(node) - 1]
-        taken = await operator.ask("POST", f"/api/v1/nodes/{begin}/preempt", json={"notice": None})
+        asked = {"notice": None, "by": "ann"}
+        taken = await operator.ask("POST", f"/api/v1/nodes/{begin}/preempt", json=asked)
         assert taken == (
             200,
             {
@@ -124,7 +125,9 @@ async def test_a_drill_takes_a_machine_and_another_one_comes(
                 "already": False,
             },
         )
-        await operator.until(lambda s: serves(s) and len(world.launched) == 2)
+        status = await operator.until(lambda s: serves(s) and len(world.launched) == 2)
+        told = {"subject": f"node:{node}", "text": "a drill takes its machine at once (by ann)"}
+        assert any(told.items() <= reason.items() for reason in status["recent"])
         missing, answer = await operator.ask("POST", "/api/v1/nodes/nobody/preempt")
         assert missing == 404
         assert "no node 'nobody'; nodes there are: n-" in answer["error"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,23 @@ def test_a_fault_is_known_by_its_root_and_the_innermost_place_of_ours() -> None:
     assert signature_of(once(1)) == signature_of(once(2))
     assert signature_of(once(1)) == "TypeError in runtime/inbox.py Inbox.take_now"
     assert signature_of(fault()) == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize("place", ["pipe", "device", "infinite", "long", "negative"])
+def test_what_none_of_ours_wrote_is_neither_waited_for_nor_believed(
+    place: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "faults.json"
+    for _ in range(3):
+        FaultMemory(tmp_path).note(ZeroDivisionError("a bug"), 1.0)
+    good = path.read_text()
+    path.unlink()
+    if place == "pipe":
+        os.mkfifo(path)
+    elif place == "device":
+        path.symlink_to("/dev/zero")
+    elif place == "long":
+        path.write_text(good + " " * 10_000_000)
+    else:
+        path.write_text(good.replace("1.0", {"infinite": "1e999", "negative": "-1.0"}[place]))
+    assert FaultMemory(tmp_path).repeated is None

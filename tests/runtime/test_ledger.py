@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import structlog
 
 from elasticd.core.fleet import Row
+from elasticd.runtime import ledger_store
 from elasticd.runtime.ledger import (
     JournalEntry,
     JournalLimits,
@@ -46,6 +50,20 @@ async def test_rows_survive_and_each_opening_is_a_new_epoch(tmp_path: Path) -> N
     assert first.restored.rows == ()
     assert second.restored.rows == (Row("node", "a", {"名": "机"}),)
     assert second.restored.last_time == 60.5
+
+
+async def test_two_copies_of_one_state_directory_do_not_count_their_lives_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_store, "LONGEST_STRIDE", 1 << 60)
+    await (await Ledger.open(tmp_path / "one")).aclose()
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    epochs = set()
+    for name in ("one", "other"):
+        ledger = await Ledger.open(tmp_path / name)
+        epochs.add(ledger.restored.epoch)
+        await ledger.aclose()
+    assert len(epochs) == 2
 
 
 async def test_two_ledgers_never_share_an_id(tmp_path: Path) -> None:
@@ -318,3 +336,23 @@ async def test_the_journal_reads_from_a_number_or_a_time_on_also_from_outside(
     assert read_journal_file(tmp_path, limit=1) == everything[:1]
     with pytest.raises(LedgerRefused, match="no ledger here"):
         read_journal_file(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize(("ahead", "told"), [(3 * 86400.0 + 60, "3 days ahead"), (60.0, "")])
+async def test_a_clock_that_was_far_ahead_is_told_and_time_does_not_go_back(
+    tmp_path: Path, ahead: float, told: str
+) -> None:
+    first = await Ledger.open(tmp_path)
+    assert first.summary()["ahead"] == 0.0
+    await first.commit(time.time() + ahead, [Row("node", "a", {})], [])
+    await first.aclose()
+    with structlog.testing.capture_logs() as logged:
+        second = await Ledger.open(tmp_path)
+    remarks = second.summary()["told"]
+    await second.aclose()
+    assert second.restored.last_time > time.time() + ahead - 30
+    assert second.summary()["ahead"] == pytest.approx(ahead, abs=30)
+    assert len(remarks) == (1 if told else 0)
+    assert all(told in remark for remark in remarks)
+    said = [line for line in logged if line["event"] == "clock_behind_ledger"]
+    assert [line["what"] for line in said] == remarks

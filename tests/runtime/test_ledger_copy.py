@@ -62,7 +62,9 @@ def test_a_clean_start_leaves_a_copy_of_everything(tmp_path: Path) -> None:
     assert state.age < 60.0
     assert state.error == ""
     store.close()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["controller.lock", COPY, NAME]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        *("controller.lock", COPY, NAME, f"{NAME}-mark"),
+    ]
 
 
 def test_a_copy_is_made_at_most_hourly_and_only_when_rows_changed(

@@ -188,7 +188,7 @@ def test_without_a_copy_the_refusal_says_so(tmp_path: Path) -> None:
 def test_a_ledger_that_is_gone_beside_its_copy_is_not_an_empty_fleet(tmp_path: Path) -> None:
     opened(tmp_path).close()
     (tmp_path / NAME).unlink()
-    with pytest.raises(LedgerRefused, match=r"missing, but ledger\.previous\.sqlite is there"):
+    with pytest.raises(LedgerRefused, match=r"missing, but ledger\.sqlite-mark, .*are there"):
         LedgerStore(tmp_path, JournalLimits())
 
 

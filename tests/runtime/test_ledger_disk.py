@@ -62,6 +62,58 @@ def test_a_disk_that_fills_up_loses_nothing_and_goes_on_when_there_is_room(
         assert rows_of(disk) == taken | {"after"}
 
 
+def changed_until_full(store: LedgerStore, most: int) -> int:
+    """Changes the same few rows again and again; how often the disk took it."""
+    for n in range(most):
+        try:
+            store.commit(
+                float(n), [Row("node", str(n % 8), {"n": f"{n:06}", "pad": "x" * 900})], []
+            )
+        except LedgerWriteFailed:
+            return n
+    return most
+
+
+def test_on_a_small_disk_the_ledgers_own_log_does_not_take_the_last_of_it(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with mounted(disk, "size=256k"):
+        store = opened(disk)
+        assert changed_until_full(store, 500) == 500
+        store.close()
+
+
+def test_a_disk_that_the_log_has_filled_takes_writes_again_by_itself(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with mounted(disk, "size=256k"):
+        store = opened(disk)
+        assert changed_until_full(store, 8) == 8
+        store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        store._db.execute("PRAGMA wal_autocheckpoint = 0")
+        assert changed_until_full(store, 200) == 200
+        store.close()
+
+
+def test_the_log_of_a_killed_life_on_a_full_disk_is_emptied_at_the_start(
+    tmp_path: Path,
+) -> None:
+    disk = tmp_path / "disk"
+    with mounted(disk, "size=256k"):
+
+        def life() -> None:
+            store = opened(disk)
+            assert changed_until_full(store, 8) == 8
+            store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            store._db.execute("PRAGMA wal_autocheckpoint = 0")
+            assert changed_until_full(store, 10) == 10
+            free = os.statvfs(disk)
+            (disk / "other").write_bytes(b"x" * free.f_bavail * free.f_frsize)
+            os._exit(0)
+
+        assert in_a_process(life) == 0
+        assert (disk / f"{NAME}-wal").stat().st_size > 50_000
+        assert len(rows_of(disk)) == 8
+
+
 @pytest.mark.parametrize("size", ["4k", "16k", "32k"])
 def test_a_first_start_on_a_full_disk_passes_and_leaves_no_half_ledger(
     tmp_path: Path, size: str
@@ -231,6 +283,7 @@ def test_a_ledger_of_another_user_is_refused_by_name(tmp_path: Path, what: str) 
     path = written(state)
     state.chmod(0o777 if what != "directory" else 0o755)
     path.chmod(0o600 if what == "file" else 0o666)
+    path.with_name(f"{NAME}-mark").chmod(0o666)
     lock = state / "controller.lock"
     lock.chmod(0o600 if what == "lock" else 0o666)
     named = {"file": path, "directory": path, "lock": lock}[what]

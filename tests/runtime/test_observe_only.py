@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from elasticd.core.fleet import Row
 from elasticd.errors import ElasticdError
 from elasticd.ops.status_problems import is_fine
 from elasticd.ops.status_view import render
+from elasticd.ops.status_why import explain
 from elasticd.ops.text_table import Paint
 from elasticd.runtime.controller import ControllerFailed, run_controller
 from elasticd.runtime.fault_memory import FaultMemory
@@ -135,8 +137,9 @@ async def test_while_it_observes_health_is_red_and_what_is_asked_is_refused(
             code, answer = await operator.ask("POST", path, json=body)
             assert code == 409, (path, answer)
             assert "only observe" in answer["error"].replace("observed", "observe"), answer
-        _, answer = await operator.ask("POST", "/api/v1/reload", json={})
-        assert "only observes" in answer["problem"]
+        code, answer = await operator.ask("POST", "/api/v1/reload", json={})
+        assert (code, answer["observe_only"]) == (409, True)
+        assert "only observes" in answer["error"]
         sample = {"model": "tiny", "queued": 1, "in_flight": 0, "peak": 1, "arrivals": 1}
         report = {"v": 1, "models": [sample], "loads": []}
         assert (await operator.ask("POST", "/internal/v1/report", json=report))[0] == 204
@@ -262,3 +265,51 @@ async def test_after_a_fault_nothing_is_accepted_any_more(
     assert "stopped by a fault" in answer["error"]
     with pytest.raises(ControlLoopFailed):
         await life.__aexit__(None, None, None)
+
+
+async def test_it_shows_the_last_known_fleet_of_the_configuration_and_what_lies_about(
+    world: World, agent_url: str, tmp_path: Path
+) -> None:
+    settings = config(world, tmp_path, agent_url, fault_linger=0.0)
+    async with living(settings, Core) as operator:
+        await operator.until(serves)
+    for _ in range(2):
+        await crash(settings, Broken, ControlLoopFailed)
+    [(known, machine)] = world.machines.items()
+    world.machines["n-lost"] = replace(machine, instance_id="i-lost", node_id="n-lost")
+    world.machines["n-other"] = replace(
+        machine, instance_id="i-other", node_id="n-other", ledger_id="f" * 32
+    )
+    async with living(settings, Broken) as operator:
+        status = await observed(operator, world)
+    [model] = status["models"]
+    assert (model["name"], model["wanted"], model["ready"]) == ("tiny", 1, 1)
+    assert (status["cluster"], status["unmanaged"]) == ("test", [])
+    [pool] = status["pools"]
+    assert (pool["name"], pool["max_nodes"]) == ("lab", 4)
+    assert [m["instance_id"] for m in pool["orphans"]] == ["i-lost"]
+    assert [(m["instance_id"], m["ledger_id"]) for m in pool["foreign_machines"]] == [
+        ("i-other", "f" * 32)
+    ]
+    assert [node["id"] for node in status["nodes"]] == [known]
+    assert any(entry["subject"].startswith("node:") for entry in status["recent"])
+    told = " ".join(" ".join(render(status, 100, Paint(False))).split())
+    assert "not configured any more" not in told
+    assert "not ended, for the controller only observes" in told
+    assert "OBSERVE ONLY" in explain(status, status["models"], 100, Paint(False))[0]
+
+
+async def test_a_machine_that_its_provider_no_longer_lists_is_told_by_the_observer(
+    world: World, agent_url: str, tmp_path: Path
+) -> None:
+    settings = config(world, tmp_path, agent_url, fault_linger=0.0)
+    async with living(settings, Core) as operator:
+        await operator.until(serves)
+    for _ in range(2):
+        await crash(settings, Broken, ControlLoopFailed)
+    [node_id] = world.machines
+    world.kill(node_id)
+    async with living(settings, Broken) as operator:
+        status = await observed(operator, world)
+    [node] = status["nodes"]
+    assert "is not on the provider's list" in node["held"][-1]

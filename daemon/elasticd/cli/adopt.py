@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from elasticd.cli.asking import agreed, must_be_askable
-from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, asked_by, named
-from elasticd.cli.output import paint, print_json, print_lines, width
-from elasticd.errors import UsageError
+from elasticd.cli.common import (
+    Commands,
+    add_command,
+    add_daemon,
+    admin_client,
+    asked_by,
+    must_act,
+    named,
+)
+from elasticd.cli.output import paint, print_json, print_lines, say, tell, width
+from elasticd.errors import ElasticdError, UsageError
 from elasticd.nearest import did_you_mean
 from elasticd.ops.durations import age
 from elasticd.ops.status_money import money, rent
@@ -49,8 +56,9 @@ def add_to(commands: Commands) -> None:
         "does not is ended. As long as there are any, nothing is bought or ended in their pool.",
         examples=["elasticd adopt", "elasticd adopt --ledger k3f9a2b1 --yes"],
         exits=(
-            "0 taken over, or nothing to adopt · 1 you said no, or it cannot be done now ·\n"
-            "2 no such ledger, several to choose from, or nobody to ask · 3 daemon not reachable"
+            "0 taken over, or nothing to adopt · 1 you said no, no machine of that ledger, or it\n"
+            "cannot be done now · 2 several to choose from, or nobody to ask ·\n"
+            "3 daemon not reachable"
         ),
     )
     add_daemon(parser)
@@ -65,29 +73,30 @@ def add_to(commands: Commands) -> None:
 def adopt(args: argparse.Namespace) -> int:
     """Exit 0 when they are taken over or there are none, 1 when the user said no."""
     client = admin_client(args)
-    found = foreign_machines(client.status())
+    status = client.status()
+    must_act(status)
+    found = foreign_machines(status)
     if not found and not args.ledger:
-        if args.json:
-            print_json({"adopted": None, "machines": []})
-        else:
-            print("no machine of another ledger is listed; there is nothing to adopt")
-        return 0
+        return _nothing(status, as_json=args.json)
+    if args.ledger:
+        _must_be_there(found, args.ledger, status)
     if not args.json:
         print_lines(_shown(found))
     ledger_id = _chosen(found, args.ledger)
     machines = [machine for machine in found if machine["ledger_id"] == ledger_id]
     if not args.json:
-        print_lines(["", *bullet("!", _WARNING, width()), *bullet("-", _BECOMES, width())])
+        told = [*bullet("!", _warning(ledger_id), width()), *bullet("-", _BECOMES, width())]
+        print_lines(["", *told])
     must_be_askable("elasticd adopt", "takes machines over", args.yes)
     question = f"Take over {_many(machines)} of ledger {ledger_id}?"
     if not args.yes and not agreed(question):
-        print("elasticd: nothing was adopted", file=sys.stderr)
+        tell("nothing was adopted")
         return 1
     client.adopt(ledger_id, asked_by())
     if args.json:
         print_json({"adopted": ledger_id, "machines": machines})
     else:
-        print(
+        say(
             f"{_many(machines)} of ledger {ledger_id} {'is' if len(machines) == 1 else 'are'} this "
             "daemon's from now on; `elasticd status` shows what becomes of "
             f"{'it' if len(machines) == 1 else 'them'}"
@@ -95,19 +104,67 @@ def adopt(args: argparse.Namespace) -> int:
     return 0
 
 
+def _nothing(status: Mapping[str, Any], *, as_json: bool) -> int:
+    """Exit 0 if every pool has told what it has."""
+    silent = _unlisted(status)
+    if as_json:
+        print_json({"adopted": None, "machines": [], "not_listed": silent})
+    elif silent:
+        tell(
+            f"no machine of another ledger is known yet, and these pools have not told what they "
+            f"have: {', '.join(silent)}; see `elasticd status`, and ask again once they have"
+        )
+    else:
+        say("no machine of another ledger is listed; there is nothing to adopt")
+    return 1 if silent else 0
+
+
+def _unlisted(status: Mapping[str, Any]) -> list[str]:
+    return [str(p["name"]) for p in status.get("pools", ()) if p.get("listed_age") is None]
+
+
+def _must_be_there(found: Sequence[Machine], asked: str, status: Mapping[str, Any]) -> None:
+    """Raises `ElasticdError` where no machine is of that ledger; which there are, it says."""
+    owners = _owners(found)
+    if any(owner.startswith(asked) for owner in owners):
+        return
+    if any(asked in (pool.get("adopted") or ()) for pool in status.get("pools", ())):
+        raise ElasticdError(f"ledger {asked!r} has been adopted already; nothing was adopted now")
+    seen = f"machines are here of: {', '.join(owners)}" if owners else "of no other one either"
+    silent = _unlisted(status)
+    later = f"; not listed yet: {', '.join(silent)}" if silent else ""
+    raise ElasticdError(
+        f"no machine here carries the ledger id {asked!r}; {seen}"
+        f"{did_you_mean(asked, owners)}{later}; nothing was adopted"
+    )
+
+
+def _owners(found: Sequence[Machine]) -> list[str]:
+    return sorted({str(machine["ledger_id"]) for machine in found})
+
+
+def _warning(ledger_id: str) -> str:
+    """What must be made sure of before: nobody can take it back."""
+    from elasticd.core.reaper import RIVAL
+
+    if not ledger_id.endswith(RIVAL):
+        return _WARNING
+    return (
+        f"{ledger_id.removesuffix(RIVAL)} is known here, and another elasticd has gone on under "
+        "its name since: one with a copy of this state directory, or the former owner of what was "
+        f"adopted. {_WARNING}"
+    )
+
+
 def _chosen(found: Sequence[Machine], asked: str | None) -> str:
     """The ledger that is meant: named, by an unmistakable beginning, or the only one."""
-    owners = sorted({str(machine["ledger_id"]) for machine in found})
+    owners = _owners(found)
     meant = [owner for owner in owners if owner == asked] or [
         owner for owner in owners if owner.startswith(asked or "")
     ]
     if len(meant) == 1:
         return meant[0]
-    if meant:
-        raise UsageError(f"several ledgers left machines: {', '.join(meant)}; choose: --ledger ID")
-    hint = did_you_mean(asked or "", owners)
-    there = f"; ledgers with machines here: {', '.join(owners) or 'none'}"
-    raise UsageError(f"no machine of ledger {asked!r} is listed{hint or there}")
+    raise UsageError(f"several ledgers left machines: {', '.join(meant)}; choose: --ledger ID")
 
 
 def _shown(machines: Sequence[Machine]) -> Iterator[str]:

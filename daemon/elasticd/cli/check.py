@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticd.cli.common import Commands, add_config, config_path
+from elasticd.cli.output import print_json, say, tell
 from elasticd.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,11 +40,11 @@ def check(args: argparse.Namespace) -> int:
     if args.show:
         from elasticd.settings.show import show
 
-        sys.stdout.write(show(configuration))
+        say(show(configuration).rstrip("\n"))
     else:
-        print(_in_short(path, configuration))
+        say(_in_short(path, configuration))
     for warning in configuration.warnings:
-        print(f"warning: {warning.where(path)}", file=sys.stderr)
+        tell(f"warning: {warning.where(path)}", who="")
     return 1 if configuration.warnings else 0
 
 
@@ -75,7 +74,7 @@ def _as_json(path: Path, *, show: bool) -> int:
         code = 1 if configuration.warnings else 0
         if show:
             answer["configuration"] = effective(configuration)
-    print(json.dumps(answer, indent=2, ensure_ascii=False))
+    print_json(answer)
     return code
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elasticd.cli.admin_client import AdminClient
+from elasticd.cli.admin_client import AdminClient, OnlyObserves
+from elasticd.cli.output import tell
 from elasticd.errors import UsageError
 
 if TYPE_CHECKING:
@@ -118,12 +118,14 @@ def admin_client(args: argparse.Namespace) -> AdminClient:
     place = places(args)
     if place.problem:
         told = place.problem.splitlines()[0]
-        print(
-            f"elasticd: the configuration is broken; asking the daemon that was started with it: "
-            f"{told}",
-            file=sys.stderr,
-        )
+        tell(f"the configuration is broken; asking the daemon that was started with it: {told}")
     return AdminClient(place.socket)
+
+
+def must_act(status: Mapping[str, Any]) -> None:
+    """Before anything is asked that the controller would have to do. Raises `OnlyObserves`."""
+    if told := status.get("observe_only"):
+        raise OnlyObserves(f"nothing is acted on: {told.get('text')}; {told.get('do')}")
 
 
 def duration(text: str) -> float:

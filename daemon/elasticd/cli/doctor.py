@@ -33,7 +33,8 @@ def add_to(commands: Commands) -> None:
         "doctor",
         "look at this machine and say what to do",
         "Looks at versions, the configuration, ports, GPUs, shared memory and limits, other\n"
-        "programs' Ray, the state directory, the clock, the providers' credentials, the daemon.\n"
+        "programs' Ray, the state directory, whether a controller could start with it, the clock,\n"
+        "the providers' credentials, the daemon.\n"
         "Reads only. Each line is ok, warn or fail, with what to do.",
         examples=["elasticd doctor", "elasticd doctor --json"],
         exits="0 nothing fails · 1 something fails · 2 wrong usage",
@@ -67,17 +68,18 @@ def _examined(args: argparse.Namespace) -> Iterator[Finding]:
     yield from _safely("limits", lambda: limits.examine(recorded))
     yield from _safely("neighbours", strangers.examine)
     if config is not None:
-        yield from _of_configuration(config)
+        yield from _of_configuration(config, answers=isinstance(answer, dict))
     if answer is not None:
         yield from _safely("daemon", lambda: daemon.examine(answer))
 
 
-def _of_configuration(config: Configuration) -> Iterator[Finding]:
-    from elasticd.cli.examine import access, cluster, network, state
+def _of_configuration(config: Configuration, *, answers: bool) -> Iterator[Finding]:
+    from elasticd.cli.examine import access, cluster, network, start, state
 
     yield from _safely("in step", lambda: cluster.examine(config))
     yield from _safely("ports", lambda: network.examine(config))
     yield from _safely("state", lambda: state.examine(config.state_dir))
+    yield from _safely("start", lambda: start.examine(config, answers=answers))
     yield from _safely("providers", lambda: access.examine(config))
 
 

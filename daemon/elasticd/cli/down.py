@@ -16,10 +16,11 @@ from elasticd.cli.common import (
     add_daemon,
     admin_client,
     duration,
+    must_act,
     places,
 )
-from elasticd.cli.descent import Descent, living
-from elasticd.cli.output import print_json
+from elasticd.cli.descent import Descent, gist, living
+from elasticd.cli.output import print_json, say, tell
 from elasticd.cli.unattended import unattended
 from elasticd.errors import ElasticdError, NotReachable
 from elasticd.ops.status_money import money
@@ -64,11 +65,13 @@ def down(args: argparse.Namespace) -> int:
     """Exit 0 when nothing is left, 1 when the user said no or anything may be left."""
     client = admin_client(args)
     try:
-        before = living(client.status())
+        status = client.status()
     except NotReachable as silent:
         raise NotReachable(f"{silent}\n{_last_word(args)}") from silent
+    must_act(status)
+    before = living(status)
     if not args.yes and sys.stdin.isatty() and not agreed(_question(before)):
-        print("elasticd: nothing was ended", file=sys.stderr)
+        tell("nothing was ended")
         return 1
     started = time.monotonic()
     descent = Descent(client, "elasticd down")
@@ -100,11 +103,11 @@ def follow(descent: Descent, *, quiet: bool, patience: float = _STANDSTILL) -> N
             if time.monotonic() - silent_since > _PATIENCE:
                 names = ", ".join(sorted(descent.seen)) or "not known"
                 raise NotReachable(f"{bad}\nmachines not confirmed as ended: {names}") from bad
-            left = "the daemon to answer"
+            left = f"the daemon to answer: {bad}"
         if left is None or descent.hopeless:
             return
-        if left != told and not quiet:
-            print(f"waiting for {left}", flush=True)
+        if gist(left) != gist(told) and not quiet:
+            say(f"waiting for {left}")
         if (now := frozenset(descent.left)) != before:
             before, moved = now, time.monotonic()
         elif time.monotonic() - moved > patience:
@@ -120,7 +123,7 @@ def _last_word(args: argparse.Namespace) -> str:
     try:
         nodes = living(last_known(state_dir_of(args)).status)
     except ElasticdError as nothing:
-        return f"what is rented is not known ({nothing}); `elasticd leaks` asks the providers"
+        return f"what is rented is not known: {nothing}\n`elasticd leaks` asks the providers"
     if not nodes:
         return "its ledger knows of no machine; `elasticd leaks` asks the providers"
     return (
@@ -146,17 +149,17 @@ def _tell_ended(descent: Descent, running: Mapping[str, int], seconds: float) ->
     for node in ended:
         price = node.get("price_micros")
         cost = "" if price is None else f" at {money(price, node.get('currency'))}/h"
-        print(f"ended {node['id']} (pool {node['pool']}, {node.get('market') or '?'}{cost})")
+        say(f"ended {node['id']} (pool {node['pool']}, {node.get('market') or '?'}{cost})")
     took = f"{_many(len(ended))} ended in {seconds:.0f} s"
     if descent.left:
-        print(took)
+        say(took)
         _tell_left(descent, "the daemon goes on trying" if not descent.hopeless else "")
     elif running or descent.foreign:
-        print(f"{took}; no machine {'of ours ' if descent.foreign else ''}is left")
+        say(f"{took}; no machine {'of ours ' if descent.foreign else ''}is left")
     else:
-        print(f"{took}; nothing is left")
+        say(f"{took}; nothing is left")
     for sentence in _beside(descent, running):
-        print(f"elasticd: {sentence}", file=sys.stderr)
+        tell(sentence)
 
 
 def _tell_left(descent: Descent, what_goes_on: str) -> None:
@@ -169,9 +172,7 @@ def _tell_left(descent: Descent, what_goes_on: str) -> None:
     )
     told = ", ".join(descent.left.values())
     parts = [part for part in (what_goes_on, advice) if part]
-    print(
-        f"elasticd: maybe still running, and paid for: {told}; {'; '.join(parts)}", file=sys.stderr
-    )
+    tell(f"maybe still running, and paid for: {told}; {'; '.join(parts)}")
 
 
 def _beside(descent: Descent, running: Mapping[str, int]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from elasticd.cli.common import (
     duration,
     named,
 )
-from elasticd.cli.output import print_json
+from elasticd.cli.output import print_json, say
 from elasticd.ops.durations import age
 
 _EXITS = (
@@ -71,7 +71,7 @@ def drain(args: argparse.Namespace) -> int:
         print_json(answer)
         return 0
     node = answer.get("node_id", args.node)
-    print(
+    say(
         f"{node} drains, {age(args.deadline)} for what still runs; "
         f"`elasticd undrain {node}` takes it back"
     )
@@ -85,5 +85,5 @@ def undrain(args: argparse.Namespace) -> int:
         print_json(answer)
         return 0
     node = answer.get("node_id", args.node)
-    print(f"the drain of {node} is taken back; `elasticd status` shows whether it serves again")
+    say(f"the drain of {node} is taken back; `elasticd status` shows whether it serves again")
     return 0

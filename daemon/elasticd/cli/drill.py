@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
-from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, duration, named
+from elasticd.cli.common import (
+    Commands,
+    add_command,
+    add_daemon,
+    admin_client,
+    asked_by,
+    duration,
+    named,
+)
+from elasticd.cli.output import print_json, say
 
 _EXITS = (
     "0 the machine was told to go · 1 it cannot be taken · 2 no such node, wrong usage ·\n"
@@ -53,13 +61,13 @@ def add_to(commands: Commands) -> None:
 
 def preempt(args: argparse.Namespace) -> int:
     """Exit 0 when the machine was told to go."""
-    answer: dict[str, Any] = admin_client(args).preempt(args.node, args.notice)
+    answer: dict[str, Any] = admin_client(args).preempt(args.node, args.notice, asked_by())
     if args.json:
-        print(json.dumps(answer, indent=2, ensure_ascii=False))
+        print_json(answer)
         return 0
     left = answer.get("notice")
     how = "is taken away now" if left is None else f"goes in {left:.3g} s"
     if answer.get("already"):
         how += ", as it was told before: of two deadlines the earlier holds"
-    print(f"{answer.get('node_id', args.node)} {how}; `elasticd status` shows what becomes of it")
+    say(f"{answer.get('node_id', args.node)} {how}; `elasticd status` shows what becomes of it")
     return 0

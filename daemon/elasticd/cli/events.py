@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from elasticd.cli.admin_client import AdminClient
 from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, duration
-from elasticd.cli.output import print_json
+from elasticd.cli.output import print_json, print_lines, tell
 from elasticd.errors import ElasticdError, NotReachable
 from elasticd.ops.durations import moment
 from elasticd.ops.text_table import clean
@@ -50,7 +49,7 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument("--follow", action="store_true", help="go on, until Ctrl-C")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.set_defaults(call=events)
+    parser.set_defaults(call=events, lines=True)
 
 
 def events(args: argparse.Namespace) -> int:
@@ -87,12 +86,12 @@ def _follow(client: AdminClient, seq: int, args: argparse.Namespace) -> None:
             answer = client.events(since_seq=seq, wait=_WAIT)
         except NotReachable as silent:
             if not away:
-                print(f"elasticd: {silent}; asking again", file=sys.stderr, flush=True)
+                tell(f"{silent}; asking again")
             away = True
             time.sleep(_AGAIN)
             continue
         if away:
-            print("elasticd: the daemon is back", file=sys.stderr, flush=True)
+            tell("the daemon is back")
         away, seq = False, int(answer["next_seq"])
         _show(answer["entries"], args)
 
@@ -100,23 +99,24 @@ def _follow(client: AdminClient, seq: int, args: argparse.Namespace) -> None:
 def _from_file(args: argparse.Namespace, silent: NotReachable, since: float) -> int:
     from elasticd.cli.last_known import past_entries, state_dir_of
     from elasticd.ops.journal_recovery import Troubles
-    from elasticd.ops.journal_story import tell
+    from elasticd.ops.journal_story import tell as told_of
 
     try:
         troubles = Troubles()
-        told = (tell(entry, troubles) for entry in past_entries(state_dir_of(args), since))
+        told = (told_of(entry, troubles) for entry in past_entries(state_dir_of(args), since))
         _show((entry for entry in told if entry is not None), args)
         note = "; this is from the ledger's file, and nothing later is known"
     except ElasticdError as none:
         note = f"\nelasticd: no journal: {none}"
-    print(f"elasticd: {silent}{note}", file=sys.stderr)
+    tell(f"{silent}{note}")
     return silent.exit_code
 
 
 def _show(entries: Iterable[dict[str, Any]], args: argparse.Namespace) -> None:
+    shown: list[str] = []
     for entry in entries:
-        facts = [part for part in entry.get("facts", ()) if _is_about(part, args.about)]
-        lines = [part for part in entry.get("lines", ()) if _is_about(part, args.about)]
+        facts = [part for part in entry.get("facts") or () if _is_about(part, args.about)]
+        lines = [part for part in entry.get("lines") or () if _is_about(part, args.about)]
         if not facts and not lines:
             continue
         if args.json:
@@ -124,9 +124,12 @@ def _show(entries: Iterable[dict[str, Any]], args: argparse.Namespace) -> None:
             continue
         when = moment(entry["at"])
         # Of a wish that was followed, the decision tells: once is enough for people.
-        for part in (*(fact for fact in facts if not fact.get("echoed")), *lines):
-            print(f"{when}  {clean(part['subject']):<{_SUBJECT}}  {clean(part['text'])}")
-    sys.stdout.flush()
+        shown += [
+            f"{when}  {clean(part['subject']):<{_SUBJECT}}  {clean(part['text'])}"
+            for part in (*(fact for fact in facts if not fact.get("echoed")), *lines)
+        ]
+    if shown:
+        print_lines(shown)
 
 
 def _is_about(part: dict[str, Any], about: str | None) -> bool:

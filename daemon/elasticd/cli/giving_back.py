@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from elasticd.cli.admin_client import AdminClient
-from elasticd.cli.descent import Descent, living
+from elasticd.cli.admin_client import AdminClient, OnlyObserves
+from elasticd.cli.common import must_act
+from elasticd.cli.descent import Descent, gist, living
 from elasticd.cli.run_display import Tell
 from elasticd.errors import ElasticdError, NotReachable
 from elasticd.threads import in_thread
@@ -46,7 +47,7 @@ class GivingBack:
         self._state_dir = state_dir
         self._say = say
         self._hurry = hurry
-        self._descent = Descent(admin, "elasticd run")
+        self._descent = Descent(_Acting(admin), "elasticd run")
         self._deaths = 0
 
     def controller_died(self) -> None:
@@ -60,8 +61,8 @@ class GivingBack:
         standstill: float = _STANDSTILL,
     ) -> None:
         """Returns when nothing is left. Raises `MachinesLeft` when the controller does not answer:
-        for `patience` in all, when it always dies or `refuses`, or when there is a hurry; and when
-        it answers, but nothing ends for `standstill`."""
+        for `patience` in all, when it always dies or `refuses`, or when there is a hurry; when it
+        only observes; and when it answers, but nothing ends for `standstill`."""
         now, told = asyncio.get_running_loop().time, ""
         heard = moved = now()
         before = frozenset[str]()
@@ -69,8 +70,11 @@ class GivingBack:
             try:
                 left = await self._look()
                 trouble, heard = "", now()
+            except OnlyObserves as idle:
+                raise MachinesLeft(await self._told(str(idle))) from idle
             except ElasticdError as silent:
-                left = trouble = str(silent)
+                trouble = str(silent)
+                left = f"the controller to answer: {trouble}"
             if left is None:
                 self._say(self._nothing_left())
                 return
@@ -80,7 +84,7 @@ class GivingBack:
             why = why or self._why_nothing_ends(trouble, now() - moved, standstill)
             if why:
                 raise MachinesLeft(await self._told(why))
-            if left != told:
+            if gist(left) != gist(told):
                 self._say(f"waiting for {left}")
             told = left
             # In a hurry there is nothing more to hear, and as long as there is hope it goes on.
@@ -103,9 +107,13 @@ class GivingBack:
             return ""
         left = ", ".join(self._descent.left.values())
         if self._descent.hopeless:
-            return f"the pools of {left} are not configured any more"
+            return f"the pools of these machines are not configured any more: {left}"
         limit = min(standstill, _HURRIED_STANDSTILL) if self._hurry.is_set() else standstill
-        return f"nothing has ended for {seconds:.0f} s: {left}" if seconds >= limit else ""
+        return (
+            f"nothing has ended for {seconds:.0f} s, still there: {left}"
+            if seconds >= limit
+            else ""
+        )
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -144,8 +152,25 @@ class GivingBack:
         try:
             known = await in_thread(lambda: last_known(self._state_dir), _LOOK, "last known")
         except (ElasticdError, TimeoutError) as nothing:
-            return f"not known ({nothing or 'the ledger cannot be read'})"
+            return f"not known: {nothing or 'the ledger cannot be read in time'}"
         return _named(living(known.status).values()) or "none that the ledger knows of"
+
+
+class _Acting:
+    """A daemon of which more is expected only as long as it acts on anything."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def status(self) -> dict[str, Any]:
+        """Raises `OnlyObserves`, besides what the client raises."""
+        status = self._admin.status()
+        must_act(status)
+        return status
+
+    def down(self, by: str) -> dict[str, Any]:
+        """Asks it to give everything back."""
+        return self._admin.down(by)
 
 
 def _named(nodes: Iterable[Mapping[str, Any]]) -> str:

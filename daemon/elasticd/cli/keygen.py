@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import re
 import secrets
 
 from elasticd.cli.common import Commands
+from elasticd.cli.output import print_json, say
 from elasticd.errors import UsageError
 
 _BYTES = 32
@@ -38,10 +38,10 @@ def keygen(args: argparse.Namespace) -> int:
     key = _PREFIX + secrets.token_urlsafe(_BYTES)
     digest = f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
     if args.json:
-        print(json.dumps({"name": name, "key": key, "hash": digest}, ensure_ascii=False))
+        print_json({"name": name, "key": key, "hash": digest}, one_line=True)
         return 0
-    print("For the client, shown this once:")
-    print(f"  {key}")
-    print("For the configuration, under gateway.api_keys; the key cannot be read from it:")
-    print(f'  - {{name: "{name}", hash: "{digest}"}}')
+    say("For the client, shown this once:")
+    say(f"  {key}")
+    say("For the configuration, under gateway.api_keys; the key cannot be read from it:")
+    say(f'  - {{name: "{name}", hash: "{digest}"}}')
     return 0

@@ -76,5 +76,5 @@ def _recent(db: sqlite3.Connection) -> Iterator[dict[str, Any]]:
 
 def past_entries(state_dir: Path, since: float) -> Iterator[JournalEntry]:
     """The journal from `since` (seconds since 1970) on, oldest first. Raises `ElasticdError`."""
-    with peek(state_dir) as db:
+    with peek(state_dir, history=True) as db:
         yield from read_entries(db, since=since)

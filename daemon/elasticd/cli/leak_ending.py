@@ -78,7 +78,8 @@ class Ending:
         """Why it must not be ended after all; empty: it is still ours, and no node's."""
         ledger = read_ledger(self._state_dir)
         if ledger.problem:
-            return f"left alone: {ledger.problem.splitlines()[0]}"
+            told = ledger.problem.splitlines()[0].partition(". ")[0]
+            return f"left alone: {told}; `elasticd leaks` says what to do"
         together: dict[str, list[Found]] = {}
         for one in self._others:
             together.setdefault(one.pool, []).append(one)

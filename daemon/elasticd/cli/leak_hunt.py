@@ -1,4 +1,8 @@
-"""The way of `elasticd leaks`: lists, then the ledger, a report, and the end of what is ours."""
+"""The way of `elasticd leaks`: lists, then the ledger, a report, and the end of what is ours.
+
+Where the ledger cannot be read, a running daemon is asked what it holds: then its machines are
+told as what they are, and nothing is ended.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +10,28 @@ import argparse
 import asyncio
 import contextlib
 import logging
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import structlog
 
-from elasticd.cli.admin_client import AdminClient
 from elasticd.cli.asking import agreed
 from elasticd.cli.common import configuration
+from elasticd.cli.leak_daemon import Told, ask_daemon
 from elasticd.cli.leak_ending import Ending
-from elasticd.cli.leak_ledger import LedgerView, read_ledger
+from elasticd.cli.leak_former import past_of
+from elasticd.cli.leak_ledger import LedgerView, read_ledger, told_by_daemon
+from elasticd.cli.leak_past import Former, former_names
 from elasticd.cli.leak_report import Daemon, Report, many, outcome, report_json, told
-from elasticd.cli.leak_survey import OpenPools, open_pools
+from elasticd.cli.leak_survey import OpenPools, Survey, open_pools
 from elasticd.cli.leak_verdict import Found, Verdict, judge
-from elasticd.cli.output import print_json, print_lines
-from elasticd.errors import ElasticdError, NotReachable
+from elasticd.cli.output import print_json, print_lines, say, tell
 from elasticd.ops.durations import age
+from elasticd.provider import Instance
 from elasticd.settings.configuration import Configuration
-
-_ASK_DAEMON = 3.0
-"""Seconds."""
+from elasticd.settings.fleet import place_of
 
 
 async def hunt(args: argparse.Namespace) -> int:
@@ -51,9 +54,10 @@ def _silent_logs() -> Iterator[None]:
 async def _hunt(args: argparse.Namespace) -> int:
     config = configuration(args)
     ledger_id = read_ledger(config.state_dir).ledger_id
-    async with open_pools(config, ledger_id) as pools:
-        asking = asyncio.create_task(asyncio.to_thread(_ask_daemon, args, config))
-        report = await _look(config, pools, ledger_id, await asking)
+    places = {pool.name: place_of(pool, config) for pool in config.settings.node_pools}
+    former = former_names(config.state_dir, config.settings.cluster, places)
+    async with open_pools(config, ledger_id, former) as pools:
+        report = await _look(args, config, pools, former, ledger_id)
         if not args.json:
             print_lines(told(report, everything=args.all, ending=args.terminate))
         if args.terminate:
@@ -65,15 +69,58 @@ async def _hunt(args: argparse.Namespace) -> int:
     return 0 if report.fine else 1
 
 
-async def _look(config: Configuration, pools: OpenPools, ledger_id: str, daemon: Daemon) -> Report:
+async def _look(
+    args: argparse.Namespace,
+    config: Configuration,
+    pools: OpenPools,
+    former: Sequence[Former],
+    ledger_id: str,
+) -> Report:
     """The lists first and the ledger after them: no intention is younger than a list."""
     survey = await pools.survey()
+    status = await asyncio.to_thread(ask_daemon, args, config)
     ledger = await asyncio.to_thread(read_ledger, config.state_dir)
-    found = judge(survey.listed, ledger, time.time())
-    explained = tuple(_with_its_end(one, daemon) for one in found)
-    unknown = {**survey.unknown, **_unasked(config, ledger)}
-    problems = tuple(_ledger_problems(config, ledger, ledger_id))
-    return Report(explained, unknown, problems, daemon)
+    problems = tuple(_ledger_problems(config, ledger, ledger_id, status))
+    may_end = not ledger.problem
+    if ledger.problem:
+        ledger = _instead_of(ledger, status)
+    found = judge(_ours_under_former(config, pools, survey, ledger), ledger, time.time())
+    past = past_of(config, former, pools.asked, survey.listed, ledger)
+    return Report(
+        tuple(_with_its_end(one, status.daemon) for one in found),
+        {**survey.unknown, **past.unknown},
+        (*problems, *past.problems),
+        status.daemon,
+        asked=tuple(survey.listed),
+        not_asked=past.not_asked,
+        may_end=may_end,
+    )
+
+
+def _instead_of(ledger: LedgerView, status: Told) -> LedgerView:
+    """Whose the machines are, by the daemon that runs; if it does not tell, that is not known."""
+    known = told_by_daemon(status.status)
+    if known is not None:
+        return known
+    return replace(ledger, missing=ledger.missing and not status.daemon.runs)
+
+
+def _ours_under_former(
+    config: Configuration, pools: OpenPools, survey: Survey, ledger: LedgerView
+) -> dict[str, Sequence[Instance]]:
+    """Another cluster's name may be another one's by now: of its machines only ours are told."""
+    cluster = config.settings.cluster
+    elsewhere = {one.label for one in pools.asked if one.name.cluster != cluster}
+    return {
+        label: [
+            one
+            for one in machines
+            if label not in elsewhere
+            or (one.ledger_id is not None and ledger.is_ours(one.ledger_id))
+            or ledger.holder(one) is not None
+        ]
+        for label, machines in survey.listed.items()
+    }
 
 
 def _with_its_end(one: Found, daemon: Daemon) -> Found:
@@ -83,19 +130,18 @@ def _with_its_end(one: Found, daemon: Daemon) -> Found:
     return replace(one, why=f"{one.why}; the daemon ends it in {age(left)}")
 
 
-def _unasked(config: Configuration, ledger: LedgerView) -> dict[str, str]:
-    """Pools that the ledger has machines in and the configuration has not."""
-    names = {pool.name for pool in config.settings.node_pools}
-    gone = sorted({str(node["pool"]) for node in ledger.living()} - names)
-    return {
-        pool: f"not configured any more, and the ledger has machines there: "
-        f"{', '.join(str(n['id']) for n in ledger.living() if n['pool'] == pool)}; put it back"
-        for pool in gone
-    }
-
-
-def _ledger_problems(config: Configuration, ledger: LedgerView, ledger_id: str) -> Iterator[str]:
-    if ledger.problem and not ledger.missing:
+def _ledger_problems(
+    config: Configuration, ledger: LedgerView, ledger_id: str, status: Told
+) -> Iterator[str]:
+    runs = status.daemon.runs
+    if ledger.problem and runs and not status.daemon.silence:
+        path = config.state_dir / "ledger.sqlite"
+        away = f"{path} is not there although the daemon runs: put it back where it was"
+        yield (
+            "nothing is ended, and whose machines are listed is what the running daemon says: "
+            f"its ledger cannot be read. {away if ledger.missing else ledger.problem}"
+        )
+    elif ledger.problem and (runs or not ledger.missing):
         yield f"nothing is ended: {ledger.problem}"
     elif ledger_id != ledger.ledger_id:
         yield "the ledger was replaced while the providers were asked; look again"
@@ -103,24 +149,8 @@ def _ledger_problems(config: Configuration, ledger: LedgerView, ledger_id: str) 
     if ledger.cluster and ledger.cluster != cluster:
         yield (
             f"the ledger is of cluster {ledger.cluster!r} and the configuration says {cluster!r}: "
-            "machines under the old name are not listed; put it back, then look again"
+            "the daemon sees to no machine under the old name; put it back"
         )
-
-
-def _ask_daemon(args: argparse.Namespace, config: Configuration) -> Daemon:
-    socket = Path(args.socket) if args.socket else config.admin_socket
-    try:
-        status = AdminClient(socket, _ASK_DAEMON).status()
-    except ElasticdError as silent:
-        nobody = isinstance(silent.__cause__, FileNotFoundError | ConnectionRefusedError)
-        return Daemon(str(silent), not (nobody and isinstance(silent, NotReachable)), {})
-    ends = {
-        str(orphan["instance_id"]): float(orphan["seconds_left"])
-        for pool in status.get("pools", ())
-        for orphan in pool.get("orphans") or ()
-        if isinstance(orphan, dict) and orphan.get("seconds_left") is not None
-    }
-    return Daemon("", True, ends)
 
 
 async def _terminate(
@@ -129,16 +159,14 @@ async def _terminate(
     ours = report.of(Verdict.LEAK)
     if not ours:
         return replace(report, kept={})
+    if not report.may_end:
+        why = "the ledger cannot be read, so it is not certain"
+        return replace(report, kept={one.instance.instance_id: why for one in ours})
     question = f"End {many(ours)} of ours that no node stands for?"
     if not args.yes and not agreed(question):
         return replace(report, kept={one.instance.instance_id: "you said no" for one in ours})
-    stream = sys.stderr if args.json else sys.stdout
-    ending = Ending(
-        pools.providers,
-        config.state_dir,
-        report.found,
-        lambda text: print(text, file=stream, flush=True),
-    )
+    beside: Callable[[str], None] = partial(tell, who="") if args.json else say
+    ending = Ending(pools.providers, config.state_dir, report.found, beside)
     came_of_it = await ending.end(ours)
     ended = tuple(name for name, trouble in came_of_it.items() if not trouble)
     return replace(

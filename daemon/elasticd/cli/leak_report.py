@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from elasticd.cli.leak_verdict import Found, Verdict
@@ -24,7 +24,11 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`unknown`: by pool, why nothing is known. `kept`: by instance id, why it was not ended."""
+    """`unknown`: by pool, why nothing is known. `kept`: by instance id, why it was not ended.
+
+    `asked`: the names under which a list came. `not_asked`: by name that is not configured any
+    more, why it could not be asked; no machine of it is known. `may_end`: the ledger can be read.
+    """
 
     found: tuple[Found, ...]
     unknown: Mapping[str, str]
@@ -32,6 +36,9 @@ class Report:
     daemon: Daemon
     ended: tuple[str, ...] = ()
     kept: Mapping[str, str] | None = None
+    asked: tuple[str, ...] = ()
+    not_asked: Mapping[str, str] = field(default_factory=dict)
+    may_end: bool = True
 
     def of(self, *verdicts: Verdict) -> list[Found]:
         """Machines with one of these verdicts."""
@@ -60,13 +67,18 @@ def told(report: Report, *, everything: bool, ending: bool) -> Iterator[str]:
         yield from bullet("!", f"{many(wrong)} to look at: {cost(wrong, now)}", width())
     yield from _notes(report)
     ours = report.of(Verdict.LEAK)
-    if ours and not ending:
+    if ours and report.may_end and not ending:
         yield from bullet("-", f"`elasticd leaks --terminate` ends {many(ours)} of ours", width())
-    known = report.of(Verdict.KNOWN)
     if report.fine:
-        yield (
-            f"no leaks: {many(known)} listed, all known" if known else "no leaks: no machine listed"
-        )
+        yield _no_leaks(report)
+
+
+def _no_leaks(report: Report) -> str:
+    known = report.of(Verdict.KNOWN)
+    what = f"{many(known)} listed, all known" if known else "no machine listed"
+    if not report.not_asked:
+        return f"no leaks: {what}"
+    return f"no leaks where it could be asked ({', '.join(map(clean, report.asked))}): {what}"
 
 
 def _notes(report: Report) -> Iterator[str]:
@@ -74,6 +86,8 @@ def _notes(report: Report) -> Iterator[str]:
         yield from passage("!", problem, width())
     for pool, why in report.unknown.items():
         yield from bullet("!", f"pool {pool}: what is there is not known: {clean(why)}", width())
+    for pool, why in report.not_asked.items():
+        yield from bullet("-", f"pool {pool}: {clean(why)}", width())
     known = report.of(Verdict.KNOWN, Verdict.OVERDUE)
     if report.daemon.silence and known:
         how = "does not answer" if report.daemon.runs else "is not running"
@@ -108,7 +122,9 @@ def report_json(report: Report, everything: bool) -> dict[str, Any]:
         "machines": [as_json(one, now) for one in shown],
         **_sums([as_json(one, now) for one in report.wrong]),
         "known": len(known),
+        "asked": list(report.asked),
         "unknown_pools": dict(report.unknown),
+        "not_asked": dict(report.not_asked),
         "problems": list(report.problems),
         "daemon": {"answers": not report.daemon.silence, "problem": report.daemon.silence},
         "ended": list(report.ended),

@@ -1,4 +1,5 @@
-"""Asks every configured provider for its machines, side by side, without the daemon.
+"""Asks every configured provider for its machines, side by side, without the daemon; also for those
+of names that the configuration has no more.
 
 Each is called through the wrapper that the daemon uses, with its time limits; one that fails or
 hangs is unknown and keeps none of the others waiting.
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from elasticd.app import pool_configs
+from elasticd.cli.leak_names import Asking, askings
+from elasticd.cli.leak_past import Former
 from elasticd.clock import Clock
 from elasticd.provider import Instance, PoolContext, ProviderError
 from elasticd.runtime.config import PoolConfig
@@ -26,7 +29,8 @@ _PATIENCE = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """`listed` by pool; `unknown`: why a pool has told nothing."""
+    """`listed` by the label of what was asked for, which for a configured pool is its name;
+    `unknown`: why it has told nothing."""
 
     listed: Mapping[str, Sequence[Instance]]
     unknown: Mapping[str, str]
@@ -34,8 +38,9 @@ class Survey:
 
 @dataclass(slots=True)
 class OpenPools:
-    """Providers by pool; `refused`: why there is none."""
+    """Providers by label; `refused`: why there is none. `asked`: what each was asked for."""
 
+    asked: Sequence[Asking]
     providers: dict[str, PoolProvider] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
@@ -54,38 +59,38 @@ class OpenPools:
 
 
 @contextlib.asynccontextmanager
-async def open_pools(config: Configuration, ledger_id: str) -> AsyncIterator[OpenPools]:
+async def open_pools(
+    config: Configuration, ledger_id: str, former: Sequence[Former]
+) -> AsyncIterator[OpenPools]:
     """Makes the providers as the daemon would, and closes them; machines stay."""
-    pools = OpenPools()
+    pools = OpenPools(askings(config, former))
+    configs = pool_configs(config)
     async with contextlib.AsyncExitStack() as parts:
-        for name, wanted in pool_configs(config).items():
-            state_dir = config.state_dir / "pools" / name
+        for asking in pools.asked:
+            state_dir = config.state_dir / "pools" / asking.name.pool
             try:
                 # Where no daemon was there is nothing to read, and nothing is left behind.
                 if not state_dir.is_dir():
                     state_dir = Path(parts.enter_context(tempfile.TemporaryDirectory()))
-                provider = _make(config, name, wanted, ledger_id, state_dir)
+                provider = _make(asking, configs[asking.account], ledger_id, state_dir)
             except Exception as bad:  # a provider's constructor may break in any way
-                pools.refused[name] = f"cannot be opened: {bad}"
+                pools.refused[asking.label] = f"cannot be opened: {bad}"
                 continue
             parts.push_async_callback(provider.aclose)
-            pools.providers[name] = provider
+            pools.providers[asking.label] = provider
         yield pools
 
 
-def _make(
-    config: Configuration, name: str, wanted: PoolConfig, ledger_id: str, state_dir: Path
-) -> PoolProvider:
-    accelerators = {pool.name: pool.accelerators for pool in config.settings.node_pools}
+def _make(asking: Asking, wanted: PoolConfig, ledger_id: str, state_dir: Path) -> PoolProvider:
     context = PoolContext(
-        pool=name,
-        cluster=config.settings.cluster,
+        pool=asking.name.pool,
+        cluster=asking.name.cluster,
         ledger_id=ledger_id,
         state_dir=state_dir,
         market=wanted.market,
-        accelerators=accelerators[name],
     )
-    return PoolProvider(name, wanted.plugin.create(context, wanted.options), Clock(), wanted.limits)
+    plugged = wanted.plugin.create(context, wanted.options)
+    return PoolProvider(asking.label, plugged, Clock(), wanted.limits)
 
 
 async def _list(provider: PoolProvider) -> Sequence[Instance] | str:

@@ -10,12 +10,16 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from elasticd.cli.leak_ledger import LedgerView, Node
+from elasticd.cli.leak_ledger import LedgerView, Node, life_of
+from elasticd.core.reaper import RIVAL
 from elasticd.ops.durations import age
 from elasticd.provider import Instance, Offering
 
 OVERDUE = 120.0
 """Seconds after which a machine that is ending should have ended."""
+
+RIVAL_SLACK = 60.0
+"""Seconds after the beginning of a life in which a launch of the one before may still come."""
 
 
 class Verdict(enum.StrEnum):
@@ -25,6 +29,7 @@ class Verdict(enum.StrEnum):
     LEAK = "leak"
     OVERDUE = "overdue"
     FOREIGN = "foreign"
+    RIVAL = "rival"
     UNMARKED = "unmarked"
     UNKNOWN = "unknown"
 
@@ -84,10 +89,61 @@ def _judge(pool: str, instance: Instance, ledger: LedgerView, now: float) -> Fou
     node = ledger.nodes.get(marked)
     if node is not None:
         return _of_node(pool, instance, node, now)
+    return _without_node(pool, instance, marked, ledger)
+
+
+def _without_node(pool: str, instance: Instance, marked: str, ledger: LedgerView) -> Found:
+    """A machine under a name of ours, with the mark of a node that is not known here."""
+    owner = str(instance.ledger_id)
+    adopted = f"adopted from ledger {owner}; the daemon makes it a node when it next lists it"
+    proof = _rival(marked, instance, ledger)
+    if not proof and owner == ledger.ledger_id:
+        why = f"ours, and there is no node {marked} (any more)"
+        return Found(pool, instance, Verdict.LEAK, why)
+    if not proof or f"{owner}{RIVAL}" in ledger.adopted:
+        return Found(pool, instance, Verdict.KNOWN, adopted)
+    return Found(pool, instance, Verdict.RIVAL, f"{proof}; it is not ended here")
+
+
+def _rival(marked: str, instance: Instance, ledger: LedgerView) -> str:
+    """What proves that another controller rented it under a name of ours; empty: nothing does."""
+    owner, launched = str(instance.ledger_id), instance.launched_at
     if owner != ledger.ledger_id:
-        why = f"adopted from ledger {owner}; the daemon makes it a node when it next lists it"
-        return Found(pool, instance, Verdict.KNOWN, why)
-    return Found(pool, instance, Verdict.LEAK, f"ours, and there is no node {marked} (any more)")
+        adopted_at = ledger.adopted_at.get(owner)
+        if launched is None or adopted_at is None or launched <= adopted_at + RIVAL_SLACK:
+            return ""
+        return (
+            f"of ledger {owner}, and launched after that was adopted: its elasticd lives; stop "
+            "that one, or give it another `cluster`"
+        )
+    if proof := _given_elsewhere(marked, launched, ledger):
+        return (
+            f"of this ledger's id, and {proof}: another elasticd acts under a copy of this state "
+            "directory, or this one is an old copy; see which of the two is to go on, and stop the "
+            "other"
+        )
+    return ""
+
+
+def _given_elsewhere(marked: str, launched: float | None, ledger: LedgerView) -> str:
+    """Why this ledger cannot have given this id: what it intends it writes down before it asks, so
+    one that comes after all that it has given is another one's."""
+    life = life_of(marked, ledger.ledger_id)
+    if life is None or not ledger.epoch:
+        return ""
+    epoch, number = life
+    if epoch > ledger.epoch:
+        return f"{marked} is of its life {epoch}, where this ledger has had {ledger.epoch}"
+    since = ledger.history_since
+    if since is not None and epoch >= since and number > ledger.minted.get(epoch, 0):
+        return f"this ledger has not given the id {marked}"
+    if since is not None and epoch > since and marked not in ledger.launched:
+        return f"this ledger has not asked for a machine for {marked}"
+    if launched is None or ledger.began is None or epoch == ledger.epoch:
+        return ""
+    if launched > ledger.began + RIVAL_SLACK:
+        return f"{marked} is of its life {epoch} and was launched after that had ended"
+    return ""
 
 
 def _of_node(pool: str, instance: Instance, node: Node, now: float) -> Found:

@@ -15,9 +15,10 @@ def add_to(commands: Commands) -> None:
         "leaks",
         "machines at the providers that should not be there",
         "Asks every configured provider itself, whether the daemon runs or not, and compares what\n"
-        "carries this cluster's name with the ledger. A provider that does not answer is unknown,\n"
-        "which is not the same as no leaks. --terminate ends machines of this ledger that no node\n"
-        "stands for, and nothing else.",
+        "carries this cluster's name with the ledger; also for pools and cluster names that the\n"
+        "configuration once had, where a configured provider can be asked. A provider that\n"
+        "does not answer is unknown, which is not the same as no leaks. --terminate ends machines\n"
+        "that this ledger rented and no node stands for, and nothing else.",
         examples=["elasticd leaks", "elasticd leaks --all --json", "elasticd leaks --terminate"],
         exits=(
             "0 none · 1 there are machines that should not be there, or it is not known · "

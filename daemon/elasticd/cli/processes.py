@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from elasticd.cli.common import Commands, add_config, configuration
+from elasticd.cli.output import tell
 from elasticd.errors import ElasticdError, UsageError
 from elasticd.ops.hangup import Hangups
 from elasticd.ops.limits import raise_descriptors
@@ -64,7 +64,7 @@ def controller(args: argparse.Namespace) -> int:
     from elasticd.ops.telemetry import set_up_logs
 
     config = configuration(args)
-    ensure_demo_model(config, _tell)
+    ensure_demo_model(config, tell)
     if not args.serve:
         tell_if_down(config.state_dir)
     note_place(config.path, Whereabouts(config.admin_socket, config.state_dir))
@@ -82,7 +82,7 @@ def tell_if_down(state_dir: Path) -> None:
     except ElasticdError:
         return  # there is none yet, or the controller itself is about to say what is wrong with it
     if down:
-        _tell(
+        tell(
             "`elasticd down` holds: machines are given back and none is rented; to serve again, "
             "start it with --serve: `elasticd controller --serve`"
         )
@@ -145,7 +145,3 @@ def node(argv: Sequence[str]) -> int:
     from elasticd.node.watcher import main
 
     return main(argv)
-
-
-def _tell(line: str) -> None:
-    print(f"elasticd: {line}", file=sys.stderr, flush=True)

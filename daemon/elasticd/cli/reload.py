@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from elasticd.cli.common import Commands, add_command, add_daemon, admin_client, asked_by
-from elasticd.cli.output import print_json
+from elasticd.cli.output import print_json, say, tell
 from elasticd.errors import UsageError
 
 
@@ -19,7 +18,10 @@ def add_to(commands: Commands) -> None:
         "Has the running daemon read its configuration file again, as SIGHUP does. A valid one is\n"
         "applied to what changed; one with a problem is refused as a whole and the old one stays.",
         examples=["elasticd reload"],
-        exits="0 it holds now · 2 refused, the old one stays · 3 daemon not reachable",
+        exits=(
+            "0 it holds now · 1 the controller only observes · 2 refused, the old one stays ·\n"
+            "3 daemon not reachable"
+        ),
     )
     add_daemon(parser)
     parser.add_argument("--json", action="store_true", help="the outcome as JSON")
@@ -34,12 +36,12 @@ def reload(args: argparse.Namespace) -> int:
         print_json(outcome)
         return UsageError.exit_code if problem else 0
     for warning in outcome.get("warnings") or ():
-        print(f"elasticd: warning: {warning}", file=sys.stderr)
+        tell(f"warning: {warning}")
     if problem:
-        print(f"elasticd: refused, the old configuration stays: {problem}", file=sys.stderr)
+        tell(f"refused, the old configuration stays: {problem}")
         return UsageError.exit_code
     changed = ", ".join(outcome.get("changed") or ()) or "nothing"
-    print(f"read again; changed: {changed}")
+    say(f"read again; changed: {changed}")
     if outcome.get("needs_restart"):
-        print(f"takes effect at the next restart only: {', '.join(outcome['needs_restart'])}")
+        say(f"takes effect at the next restart only: {', '.join(outcome['needs_restart'])}")
     return 0

@@ -73,6 +73,11 @@ def add_to(commands: Commands) -> None:
 def replay(args: argparse.Namespace) -> int:
     """Exit 0: equal, 1: differences, 2: nothing could be replayed, or a part is damaged."""
     place = Path(args.journal) if args.journal else places(args).state_dir
+    with _clear_if_edited(place):
+        return _done(place, args)
+
+
+def _done(place: Path, args: argparse.Namespace) -> int:
     with _opened(place) as journal:
         if args.export:
             told = _export(journal, args)
@@ -83,6 +88,28 @@ def replay(args: argparse.Namespace) -> int:
         print_lines(told)
         return 0
     return _tell(journal, report, args)
+
+
+@contextlib.contextmanager
+def _clear_if_edited(place: Path) -> Iterator[None]:
+    """An export is text that anyone can change, and what may stand in it then has no end. A ledger
+    is ours, and each part of it is checked: whatever fails there is a fault of ours."""
+    try:
+        yield
+    except (
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        AttributeError,
+        RuntimeError,
+    ) as bad:
+        if _kind(place) != _GZIP:
+            raise
+        raise UsageError(
+            f"{place}: not as `elasticd replay --export` wrote it ({type(bad).__name__}: {bad}); "
+            "export the journal anew, and hand it on unchanged"
+        ) from bad
 
 
 def _replay(journal: _Journal, args: argparse.Namespace) -> Report:
@@ -149,7 +176,7 @@ def _opened(place: Path) -> Iterator[_Journal]:
             raise UsageError(f"{place}: {bad}") from bad
         yield _Journal(str(place), size, files.export_entries(place))
         return
-    with peek(place) as db:
+    with peek(place, history=True) as db:
         yield _Journal(str(place), files.ledger_size(db), files.ledger_entries(db))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
+
+from elasticd.cli.output import tell
 
 if TYPE_CHECKING:
     from elasticd.runtime.replay_report import Report
@@ -58,4 +59,4 @@ class ReplayProgress:
         if self._status is not None:
             self._status.update(text)
         else:
-            print(f"elasticd: {text}", file=sys.stderr, flush=True)
+            tell(text)

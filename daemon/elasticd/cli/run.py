@@ -28,7 +28,7 @@ from elasticd.ops.limits import raise_descriptors
 
 if TYPE_CHECKING:
     from elasticd.cli.run_plan import Part
-    from elasticd.ops.supervisor import Child, Ended
+    from elasticd.ops.supervisor import BackOff, Child, Ended
     from elasticd.settings.load import Configuration
 
 
@@ -96,7 +96,8 @@ class ChildRefused(ElasticdError):
 class Run:
     """One life of the supervisor over the parts of `plan`.
 
-    `patience`: seconds that a controller may be silent while machines are given back.
+    `patience`: seconds that a controller may be silent while machines are given back. `back_off`:
+    how soon a child that ended is started again; `None`: as usual.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Run:
         hangups: Hangups,
         reread: Callable[[], Configuration],
         patience: float = PATIENCE,
+        back_off: BackOff | None = None,
     ) -> None:
         self._config = config
         self._plan = plan
@@ -121,6 +123,7 @@ class Run:
         self._hurry = asyncio.Event()
         self._refused: Ended | None = None
         self._patience = patience
+        self._back_off = back_off
         self._giving_back = GivingBack(self._admin, config.state_dir, say, self._hurry)
         self._left: ElasticdError | None = None
 
@@ -130,7 +133,8 @@ class Run:
         from elasticd.ops.supervisor import BackOff, Child
 
         run_dir = self._config.state_dir / "run"
-        children = [Child(p.spec, run_dir, self._on_end, BackOff()) for p in self._plan]
+        back_off = self._back_off or BackOff()
+        children = [Child(p.spec, run_dir, self._on_end, back_off) for p in self._plan]
         self._introduce(children)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from elasticd.cli.admin_client import AdminClient
+from elasticd.cli.output import printable
 from elasticd.errors import ElasticdError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def tell(line: str) -> None:
 def show(text: str) -> None:
     """Text as it is. If nobody reads it any more, that stops nothing."""
     with suppress(OSError):
-        print(text, flush=True)
+        print("\n".join(map(printable, text.split("\n"))), flush=True)
 
 
 class Display:

@@ -151,6 +151,8 @@ class Reloads:
         deadline = loop.time() + _PATIENCE
         while loop.time() < deadline:
             _, now = await self._look()
+            if now.get("only_observes"):
+                return {"problem": now["only_observes"]}
             if now.get("number") and now["number"] != before.get("number"):
                 return now
             if now.get("running_for") is not None:
@@ -160,12 +162,14 @@ class Reloads:
 
 
 def _pid(status: Mapping[str, Any]) -> int | None:
-    pid: int | None = status.get("controller", {}).get("pid")
+    pid: int | None = (status.get("controller") or {}).get("pid")
     return pid
 
 
 def _last_reload(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    told: Mapping[str, Any] = status.get("controller", {}).get("reload", {})
+    told: Mapping[str, Any] = (status.get("controller") or {}).get("reload") or {}
+    if idle := status.get("observe_only"):  # it reads no file, and waiting for it is in vain
+        return {**told, "only_observes": str(idle.get("text"))}
     return told
 
 

@@ -13,7 +13,7 @@ from elasticd.cli.common import (
     duration,
     named,
 )
-from elasticd.cli.output import print_json
+from elasticd.cli.output import print_json, say
 from elasticd.errors import UsageError
 from elasticd.ops.durations import age
 
@@ -64,14 +64,14 @@ def scale(args: argparse.Namespace) -> int:
     if args.json:
         print_json(answer)
     elif replicas is None:
-        print(f"{args.model} is given back to the autoscaler")
+        say(f"{args.model} is given back to the autoscaler")
     else:
         until = (
             f"until `elasticd scale {args.model} auto`"
             if args.seconds is None
             else f"for {age(args.seconds)}"
         )
-        print(f"{args.model} is held at {replicas} replica{'s' * (replicas != 1)} {until}")
+        say(f"{args.model} is held at {replicas} replica{'s' * (replicas != 1)} {until}")
     return 0
 
 

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
+from elasticd.cli.output import printable
+
 
 class Spinner:
     """`say` prints lines for good; `waiting` shows one that is replaced.
@@ -50,7 +52,9 @@ class Spinner:
         """A line that stays."""
         self._printed = self._now()
         if self._status is not None:
-            self._console.print(f"elasticd: {line}", markup=False)
+            self._console.print(
+                "\n".join(map(printable, f"elasticd: {line}".split("\n"))), markup=False
+            )
         else:
             self._say(line)
 
@@ -59,7 +63,7 @@ class Spinner:
         now = self._now()
         text = f"waiting for {what} ({now - self._since:.0f} s)"
         if self._status is not None:
-            self._status.update(escape(text))
+            self._status.update(escape(printable(text)))
         elif now - self._printed >= self._repeat:
             self.say(text)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from functools import partial
 from typing import Any
 
 from elasticd.cli.common import Commands, add_command, add_daemon, admin_client
-from elasticd.cli.output import paint, print_json, print_lines, width
+from elasticd.cli.output import paint, print_json, print_lines, tell, width
 from elasticd.errors import ElasticdError, NotReachable, UsageError
 
 
@@ -121,7 +120,7 @@ def _show_last_known(args: argparse.Namespace, silent: NotReachable) -> int:
                 *render(known.status, width(), paint(), old=True),
             ]
         )
-    print(f"elasticd: {silent}", file=sys.stderr)
+    tell(str(silent))
     if known is None:
-        print(f"elasticd: no last known state: {problem}", file=sys.stderr)
+        tell(f"no last known state: {problem}")
     return silent.exit_code

@@ -78,6 +78,7 @@ class Core:
     def step(self, now: float, events: Sequence[ev.Event]) -> Plan:
         """What follows from these facts at this time."""
         state, step = self._state, Step(now)
+        state.began = now if state.began is None else state.began
         count_spend(state, now)
         for event in events:
             self._apply(step, event)

@@ -33,8 +33,9 @@ LONE_SECONDS = 10.0
 RIVAL = "+rival"
 """What is added to a ledger's id where another controller acts under it."""
 
-ADOPTION_SLACK = 60.0
-"""Seconds after an adoption in which a launch of its former owner may still come."""
+RIVAL_SLACK = 60.0
+"""Seconds after an adoption, or after a life's beginning, in which a launch of the former owner may
+still come. One that an earlier life of ours began is known as a node, however late it comes."""
 
 LONGEST_CALL = 420.0
 """Seconds after which a launch has ended, with or without a word: the shell cuts it off before."""
@@ -75,16 +76,20 @@ def sort_machines(state: State, step: Step, pool: PoolState, event: InstancesLis
 def _by_its_owner(state: State, instance: Instance) -> Instance:
     """The machine, under another owner's name where a living rival is proven.
 
-    A life that comes after ours, or an adopted ledger that goes on to launch: another controller
-    acts under the same marks, so its machines are as foreign as any.
+    A life that comes after ours, one before it that goes on to launch, or an adopted ledger that
+    does: another controller acts under the same marks, so its machines are as foreign as any.
     """
     ledger = instance.ledger_id
     if ledger is None or state.fleet.node(instance.node_id or "") is not None:
         return instance
-    if ledger == state.ledger_id and _epoch_of(instance.node_id) > state.epoch:
-        return replace(instance, ledger_id=f"{ledger}{RIVAL}")
-    launched, adopted = instance.launched_at, state.adopted.get(ledger)
-    if adopted and launched is not None and launched > adopted[1] + ADOPTION_SLACK:
+    since = state.adopted[ledger][1] if ledger in state.adopted else None
+    if ledger == state.ledger_id:
+        epoch = _epoch_of(instance.node_id)
+        if epoch > state.epoch:
+            return replace(instance, ledger_id=f"{ledger}{RIVAL}")
+        since = state.began if 0 < epoch < state.epoch else None
+    launched = instance.launched_at
+    if since is not None and launched is not None and launched > since + RIVAL_SLACK:
         return replace(instance, ledger_id=f"{ledger}{RIVAL}")
     return instance
 

@@ -98,7 +98,7 @@ class State:
     `saved_models`, `saved_pools`: what an earlier life knew of each. `usual`: how long a boot, a
     fetch or a start usually takes, in seconds. `seen`: when each node and replica was last
     reported. `adopted`: ledgers whose machines are ours, who said so, and when.
-    `epoch`: which life this is.
+    `epoch`: which life this is; `began`: when it did.
     """
 
     ledger_id: str
@@ -109,6 +109,7 @@ class State:
     budget: Budget = field(default_factory=Budget)
     spend: Spend = field(default_factory=Spend)
     epoch: int = 0
+    began: float | None = None
     adopted: dict[str, tuple[str, float]] = field(default_factory=dict)
     saved_models: dict[str, dict[str, Any]] = field(default_factory=dict)
     saved_pools: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -109,7 +109,7 @@ class Stack:
 
     async def preempt(self, node_id: str) -> None:
         """`drill preempt` without notice: the node's machine is gone at once."""
-        await asyncio.to_thread(self._admin.preempt, node_id, None)
+        await asyncio.to_thread(self._admin.preempt, node_id, None, "elasticd demo")
 
     def child(self, name: str) -> int:
         """The process id of `head`, `agent`, `controller` or `gateway`."""

@@ -18,7 +18,15 @@ from elasticd.core.events import (
     UndrainRequested,
 )
 from elasticd.nearest import did_you_mean
-from elasticd.ops.admin_http import Refused, asker, body_of, duration_of, json_answer, object_of
+from elasticd.ops.admin_http import (
+    OnlyObserved,
+    Refused,
+    asker,
+    body_of,
+    duration_of,
+    json_answer,
+    object_of,
+)
 from elasticd.ops.admin_ports import AdminPorts, DrillRefused
 from elasticd.ops.status_pools import foreign_machines
 
@@ -67,9 +75,10 @@ class Changing:
         )
 
     async def preempt(self, request: web.Request) -> web.Response:
-        notice = duration_of(await object_of(request), "notice")
+        body = await object_of(request)
+        node, notice, by = request.match_info["node"], duration_of(body, "notice"), asker(body)
         try:
-            done = await self._ports.preempt(request.match_info["node"], notice)
+            done = await self._ports.preempt(node, notice, by)
         except DrillRefused as refused:
             raise Refused(refused.status, str(refused)) from refused
         return json_answer(done)
@@ -124,7 +133,7 @@ class Changing:
     def _fleet(self) -> Mapping[str, Any]:
         status = self._ports.status()
         if told := status.get("observe_only"):
-            raise Refused(409, f"{told['text']}; {told['do']}")
+            raise OnlyObserved(f"{told['text']}; {told['do']}")
         if status.get("down"):
             raise Refused(
                 409, "everything is being given back; start elasticd again, then ask again"

@@ -32,6 +32,13 @@ class Refused(Exception):
         self.status = status
 
 
+class OnlyObserved(Refused):
+    """The controller does nothing any more: whoever waits for it to act waits in vain."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(409, message)
+
+
 def number(
     request: web.Request, name: str, kind: type[Any], default: float = 0, least: float = -math.inf
 ) -> Any:
@@ -108,6 +115,8 @@ async def clear_errors(request: web.Request, handler: Handler) -> web.StreamResp
     """Every refusal, the router's too, is JSON with one message."""
     try:
         return await handler(request)
+    except OnlyObserved as refused:
+        return json_answer({"error": str(refused), "observe_only": True}, refused.status)
     except Refused as refused:
         return json_answer({"error": str(refused)}, refused.status)
     except web.HTTPException as refused:

@@ -59,19 +59,19 @@ class AdminPorts:
 
     `status` is the whole JSON-able picture. `problem` says what is wrong with the loop (empty:
     alive), `waiting_for` what is missing until it is in control (empty: ready). `emit` tells the
-    loop a fact. `preempt` takes a node's machine away, `seconds` after a notice or at once;
-    it raises `DrillRefused`. `journal(since_seq, since, limit)` gives at most `limit` entries
-    after `since_seq` and not before `since` (seconds since 1970), oldest first. `reload(by)`
-    reads the configuration again and says what came of it: `problem` (empty: it holds now),
-    `changed` and `needs_restart` (paths), `warnings` (sentences). `recorded` returns once what was
-    emitted before has been decided on: whether the ledger has it.
+    loop a fact. `preempt(node, notice, by)` takes a node's machine away, `notice` seconds after a
+    notice or at once; it raises `DrillRefused`. `journal(since_seq, since, limit)` gives at most
+    `limit` entries after `since_seq` and not before `since` (seconds since 1970), oldest first.
+    `reload(by)` reads the configuration again and says what came of it: `problem` (empty: it holds
+    now), `changed` and `needs_restart` (paths), `warnings` (sentences). `recorded` returns once
+    what was emitted before has been decided on: whether the ledger has it.
     """
 
     status: Callable[[], dict[str, Any]]
     problem: Callable[[], str]
     waiting_for: Callable[[], list[str]]
     emit: Callable[[Event], None]
-    preempt: Callable[[str, float | None], Awaitable[dict[str, Any]]]
+    preempt: Callable[[str, float | None, str], Awaitable[dict[str, Any]]]
     tables: Tables
     journal: Callable[[int, float, int], Awaitable[Sequence[JournalEntry]]]
     reload: Callable[[str], Awaitable[dict[str, Any]]]

@@ -63,15 +63,28 @@ def _inode(path: Path) -> int | None:
         return None
 
 
-def bind_unix(path: Path) -> socket.socket:
-    """A bound socket of mode 0660; what a dead process left there is replaced."""
+def check_place(path: Path) -> None:
+    """Raises `UsageError` for a place where no socket of ours can be, and `AddressTaken`."""
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise UsageError(
             f"admin.socket {path}: longer than {_LONGEST_PATH} bytes, the system's limit for "
             "sockets; choose a shorter path"
         )
+    try:
+        kind = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not stat.S_ISSOCK(kind):
+        raise UsageError(f"admin.socket {path}: a file that is no socket is there; remove it")
+    if _answers(path):
+        raise AddressTaken(f"admin.socket {path}: a running elasticd listens there; stop it first")
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A bound socket of mode 0660; what a dead process left there is replaced."""
+    check_place(path)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _remove_stale(path)
+    path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     before = os.umask(0o777 & ~SOCKET_MODE)  # from its first moment on, not a little later
     try:
@@ -82,18 +95,6 @@ def bind_unix(path: Path) -> socket.socket:
     finally:
         os.umask(before)
     return sock
-
-
-def _remove_stale(path: Path) -> None:
-    try:
-        kind = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(kind):
-        raise UsageError(f"admin.socket {path}: a file that is no socket is there; remove it")
-    if _answers(path):
-        raise AddressTaken(f"admin.socket {path}: a running elasticd listens there; stop it first")
-    path.unlink(missing_ok=True)
 
 
 def _answers(path: Path) -> bool:

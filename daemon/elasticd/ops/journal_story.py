@@ -146,6 +146,12 @@ def _drain(fact: _Fact) -> tuple[str, str]:
     return _node(fact), f"drain within {fact['seconds']:.0f} s asked by {fact['by']}"
 
 
+def _drill(fact: _Fact) -> tuple[str, str]:
+    notice = fact["notice"]
+    when = "at once" if notice is None else f"{notice:g} s after a notice"
+    return _node(fact), f"a drill that takes its machine {when} asked by {fact['by']}"
+
+
 def _undrain(fact: _Fact) -> tuple[str, str]:
     return _node(fact), f"drain taken back by {fact['by']}"
 
@@ -182,6 +188,7 @@ _WORDS: Mapping[str, Callable[[_Fact], tuple[str, str]]] = {
     "BootLogRead": _boot_log,
     "AdoptRequested": _adopt,
     "DrainRequested": _drain,
+    "DrillRequested": _drill,
     "UndrainRequested": _undrain,
     "ScaleHeld": _held,
     "HoldReleased": _released,

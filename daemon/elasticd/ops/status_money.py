@@ -10,10 +10,23 @@ from elasticd.ops.text_table import clean
 
 Thing = Mapping[str, Any]
 
+_NEAR = 0.05
+"""By how much of itself a shown amount may differ from the real one."""
+
 
 def money(micros: int, currency: object = "") -> str:
-    """Millionths as people write them: `3.20 USD`."""
-    return f"{micros / 1e6:.2f} {currency or ''}".strip()
+    """Millionths as people write them: `3.20 USD`. An amount below that keeps the digits that say
+    what it is, `0.0015 USD`: what costs something never looks free."""
+    places = 2
+    while places < 6 and abs(micros - round(micros, places - 6)) > abs(micros) * _NEAR:
+        places += 1
+    return f"{micros / 1e6:.{places}f} {currency or ''}".strip()
+
+
+def exactly(micros: int) -> str:
+    """A limit, with all the digits that it was given."""
+    whole = f"{micros / 1e6:.6f}"
+    return whole[:-4] + whole[-4:].rstrip("0")
 
 
 def rent(things: Iterable[Thing]) -> str:
@@ -65,7 +78,7 @@ def share(part: Thing, currency: object) -> str:
 
 
 def _of(amount: int | None, cap: int | None) -> str:
-    return _amount(amount) + (f" of {_amount(cap)}" if cap is not None else "")
+    return _amount(amount) + (f" of {exactly(cap)}" if cap is not None else "")
 
 
 def _amount(micros: int | None) -> str:

@@ -86,7 +86,7 @@ def pool_problems(pool: Thing) -> Iterator[str]:
             yield f"{name}: {text}"
     yield from (f"{name}: {clean(sentence)}" for sentence in pool.get("stuck") or ())
     if orphans := [_machine(orphan) for orphan in pool.get("orphans") or ()]:
-        yield f"{name}: {_orphans(orphans)}"
+        yield f"{name}: {_orphans(orphans, acts=not pool.get('observed'))}"
 
 
 def pool_remarks(pool: Thing) -> Iterator[str]:
@@ -167,12 +167,15 @@ def _machine(orphan: Thing | str) -> Thing:
     return {"instance_id": orphan} if isinstance(orphan, str) else orphan
 
 
-def _orphans(orphans: Sequence[Thing]) -> str:
+def _orphans(orphans: Sequence[Thing], *, acts: bool) -> str:
+    """`acts`: whether a controller ends them."""
     one = len(orphans) == 1
     many = "1 machine" if one else f"{len(orphans)} machines"
     lefts = [orphan.get("seconds_left") for orphan in orphans]
     known = [left for left in lefts if left is not None]
     when = f"ended in {age(max(known))}" if len(known) == len(lefts) else "will be ended"
+    if not acts:
+        when = "not ended, for the controller only observes; see `elasticd leaks`"
     names = listed([str(orphan["instance_id"]) for orphan in orphans])
     return (
         f"{many} of ours that should not be there ({rent(orphans)}), {when}: {names}; no node "

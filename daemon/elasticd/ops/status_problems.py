@@ -27,7 +27,9 @@ _TAIL = 8
 
 def is_fine(status: Thing) -> bool:
     """Whether all is well. A fleet that still comes up, or of which too little is known, is not."""
-    return not status.get("down") and next(iter(problems(status)), None) is None
+    if status.get("down") or status.get("observe_only"):
+        return False
+    return next(iter(problems(status)), None) is None
 
 
 def problems(status: Thing) -> Iterator[str]:
@@ -81,9 +83,10 @@ def _ledger_remarks(ledger: Thing) -> Iterator[str]:
 
 
 def _controller_problems(controller: Thing) -> Iterator[str]:
-    for key in ("problem", "ledger_error"):
-        if controller.get(key):
-            yield f"controller: {clean(controller[key])}"
+    if controller.get("problem"):
+        yield f"controller: {clean(controller['problem'])}"
+    if controller.get("ledger_error"):
+        yield _ledger_error(controller)
     reload = controller.get("reload") or {}
     if reload.get("problem"):
         ago = f" {age(reload['at_age'])} ago" if reload.get("at_age") is not None else ""
@@ -91,6 +94,18 @@ def _controller_problems(controller: Thing) -> Iterator[str]:
             f"the reload{ago} was refused, the configuration before it holds: "
             f"{clean(reload['problem'])}"
         )
+
+
+def _ledger_error(controller: Thing) -> str:
+    """With the file, and what to do: the disk's own words name neither."""
+    told = clean(controller["ledger_error"])
+    path = clean((controller.get("ledger") or {}).get("path"))
+    if not path:  # an observing controller's, or an older one's, which is a sentence already
+        return f"controller: {told}"
+    return (
+        f"controller: {path} cannot be written ({told}); nothing is rented, what was decided is "
+        "kept in memory alone: make room on its disk, or see that it can be written"
+    )
 
 
 def _cluster_problems(status: Thing) -> Iterator[str]:

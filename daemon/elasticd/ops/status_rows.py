@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticd.ops.durations import age
+from elasticd.ops.status_money import money
 from elasticd.ops.text_table import Column, Row, Style, clean
 
 Thing = Mapping[str, Any]
@@ -153,7 +154,7 @@ def phase_age(thing: Thing, at: float | None) -> float | None:
 def price(node: Thing) -> str:
     """Rent per hour; unknown is a question mark and not free."""
     micros = node.get("price_micros")
-    return "?" if micros is None else f"{micros / 1e6:.2f} {node.get('currency') or ''}".strip()
+    return "?" if micros is None else money(micros, node.get("currency"))
 
 
 def known(value: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from elasticd.ops.durations import age
 from elasticd.ops.status_money import money_problems, share, spend_line
+from elasticd.ops.status_observing import observing
 from elasticd.ops.status_problems import Thing, problems, remarks
 from elasticd.ops.status_rows import known, node_note, replica_note
 from elasticd.ops.text_table import Paint, Style, bullet, clean
@@ -16,11 +17,12 @@ _RECENT = 10
 
 
 def explain(status: Thing, models: Sequence[Thing], width: int, paint: Paint) -> list[str]:
-    """Every model of `models`, which are of `status`, in lines of text."""
+    """Every model of `models`, which are of `status`, in lines of text. What concerns them all
+    comes first: that nothing is acted on, or that no model is known."""
     lines: list[str] = []
     for model in models:
         lines += ["", *_model(status, model, width, paint)]
-    return lines[1:]
+    return [*observing(status, width, paint), *(lines[1:] or ["no model is known"])]
 
 
 def _model(status: Thing, model: Thing, width: int, paint: Paint) -> Iterator[str]:

@@ -9,15 +9,13 @@ one it stays and only observes (`runtime.observe_only`).
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 import structlog
 
 from elasticd.agent_api.client import AgentClient
 from elasticd.clock import Clock
-from elasticd.cluster_secret import ClusterSecret
 from elasticd.core.events import Event, ServeRequested
-from elasticd.errors import ElasticdError, UsageError
+from elasticd.errors import ElasticdError
 from elasticd.ops.admin import full_app, reading_app
 from elasticd.ops.admin_ports import AdminPorts
 from elasticd.ops.admin_site import serve_tcp, serve_unix
@@ -37,6 +35,7 @@ from elasticd.runtime.life import Shell, live
 from elasticd.runtime.loop import ControlLoop, ControlLoopFailed
 from elasticd.runtime.observe_only import observe, refuse
 from elasticd.runtime.orders import OrderMaker
+from elasticd.runtime.own_secret import open_secret
 from elasticd.runtime.ownership import check_ownership
 from elasticd.runtime.performer import Identity, Performer
 from elasticd.runtime.picture import Picture
@@ -133,7 +132,7 @@ async def _build(
 ) -> Shell:
     restored = ledger.restored
     clock = Clock(floor=restored.last_time)
-    secret = _cluster_secret(config.state_dir)
+    secret = open_secret(config.state_dir)
     identity = Identity(config.wishes.fleet({}, {}).cluster, restored.ledger_id)
     inbox = Inbox()
     pools = Pools(identity, config.state_dir, clock, inbox.put)
@@ -175,7 +174,7 @@ async def _build(
         waiting_for=lambda: picture.waiting_for(control.health, cluster),
         emit=emit,
         recorded=control.recorded,
-        preempt=Drill(core, clock, pools.providers).preempt,
+        preempt=Drill(core, clock, pools.providers, emit).preempt,
         tables=tables,
         journal=ledger.read_journal,
         reload=reloader.reload,
@@ -188,16 +187,3 @@ async def _build(
         "sources": wiring.resolver.run,
     }
     return Shell(control, inbox, executor, tables, reloader, ports, eternal)
-
-
-def _cluster_secret(state_dir: Path) -> ClusterSecret:
-    """Raises `UsageError`: without it nobody of ours knows another, however often we start."""
-    try:
-        return ClusterSecret.load_or_create(state_dir)
-    except ValueError as damaged:
-        raise UsageError(str(damaged)) from damaged
-    except OSError as bad:
-        raise UsageError(
-            f"{bad.filename or state_dir}: cannot be read or made ({bad.strerror}); see that the "
-            "daemon's user may read and write there"
-        ) from bad

@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from elasticd.core.events import DrillRequested
 from elasticd.ops.admin_ports import DrillRefused
 from elasticd.provider import InstanceNotFound, ProviderError
-from elasticd.runtime.ports import Clock, ControlCore
+from elasticd.runtime.ports import Clock, ControlCore, Emit
 from elasticd.runtime.providers import CannotReclaim, PoolProvider
 
 
 class Drill:
-    """Finds the node by id, or by the beginning of its id where only one begins so."""
+    """Finds the node by id, or by the beginning of its id where only one begins so.
 
-    def __init__(self, core: ControlCore, clock: Clock, pools: Mapping[str, PoolProvider]) -> None:
+    Who asked is told to the loop before the machine is: `emit` may refuse.
+    """
+
+    def __init__(
+        self, core: ControlCore, clock: Clock, pools: Mapping[str, PoolProvider], emit: Emit
+    ) -> None:
         self._core = core
         self._clock = clock
         self._pools = pools
+        self._emit = emit
 
-    async def preempt(self, node_id: str, notice: float | None) -> dict[str, Any]:
+    async def preempt(self, node_id: str, notice: float | None, by: str) -> dict[str, Any]:
         """Says what was taken; `already`: an earlier notice holds, with `notice` seconds left.
 
         Raises `DrillRefused`.
@@ -30,6 +37,7 @@ class Drill:
             raise DrillRefused(409, f"node {node['id']} has no machine yet ({node['phase']})")
         if pool is None:
             raise DrillRefused(409, f"node {node['id']}: pool {node['pool']!r} is not configured")
+        self._emit(DrillRequested(node["id"], notice, by))
         try:
             await pool.reclaim(instance_id, notice)
         except (CannotReclaim, InstanceNotFound) as cannot:

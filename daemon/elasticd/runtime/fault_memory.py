@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,6 +27,12 @@ _MOST_FAULTS = 8
 """Different faults that are remembered: two that take turns are each counted."""
 
 _LONGEST_MESSAGE = 300
+_LARGEST = 256 * 1024
+"""Bytes of the file; ours holds some thousands."""
+
+_LATEST = 1e11
+"""Seconds since 1970 that no clock of ours shows."""
+
 _OURS = str(Path(__file__).resolve().parent.parent) + os.sep
 
 _log = structlog.get_logger()
@@ -42,12 +49,50 @@ class Fault:
     last_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What the file holds. `version` of elasticd that wrote it; empty: there is none."""
+
+    version: str = ""
+    faults: tuple[Fault, ...] = ()
+    one_more_try: bool = False
+
+    @property
+    def repeated(self) -> Fault | None:
+        """The fault that has come too often, if one has."""
+        return next((fault for fault in self.faults if fault.times >= TIMES), None)
+
+
+class Unreadable(Exception):
+    """A file that none of ours wrote, or that cannot be read."""
+
+
+def file_of(state_dir: Path) -> Path:
+    """Where the faults are."""
+    return state_dir / "faults.json"
+
+
+def read_faults(path: Path) -> Remembered:
+    """Raises `Unreadable`."""
+    try:
+        told = json.loads(_content(path))
+        version = str(told["version"])
+        if told["format"] != _FORMAT or version != __version__:
+            return Remembered(f"{version} (format {told['format']})")
+        faults = tuple(_fault(**each) for each in told["faults"])
+        return Remembered(version, faults, told["one_more_try"] is True)
+    except FileNotFoundError:
+        return Remembered()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as bad:
+        raise Unreadable(repr(bad)[:_LONGEST_MESSAGE]) from bad
+
+
 class FaultMemory:
     """Every change is on the disk when it returns. A damaged file remembers nothing, and says so;
     a disk that takes nothing is warned of: then this life alone remembers."""
 
     def __init__(self, state_dir: Path) -> None:
-        self._path = state_dir / "faults.json"
+        self._path = file_of(state_dir)
         self._faults: tuple[Fault, ...] = ()
         self._one_more_try = False
         self._read()
@@ -55,7 +100,7 @@ class FaultMemory:
     @property
     def repeated(self) -> Fault | None:
         """The fault that has come too often, if one has."""
-        return next((fault for fault in self._faults if fault.times >= TIMES), None)
+        return Remembered(faults=self._faults).repeated
 
     @property
     def only_observe(self) -> bool:
@@ -65,7 +110,7 @@ class FaultMemory:
     def note(self, error: BaseException, at: float) -> Fault:
         """One more fault, at `at` (seconds since 1970). The try that a person wanted is over."""
         signature = signature_of(error)
-        message = " ".join(repr(error).split())[:_LONGEST_MESSAGE]
+        message = " ".join(repr(root_of(error)).split())[:_LONGEST_MESSAGE]
         known = next((f for f in self._faults if f.signature == signature), None)
         if known is None:
             fault = Fault(signature, message, 1, at, at)
@@ -94,21 +139,19 @@ class FaultMemory:
 
     def _read(self) -> None:
         try:
-            told = json.loads(self._path.read_bytes())
-            if told["format"] != _FORMAT or told["version"] != __version__:
-                _log.info("faults_of_another_version_forgotten", path=str(self._path))
-                return
-            self._faults = tuple(_fault(**each) for each in told["faults"])
-            self._one_more_try = told["one_more_try"] is True
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as bad:
+            remembered = read_faults(self._path)
+        except Unreadable as bad:
             _log.warning(
                 "faults_not_read",
                 path=str(self._path),
-                problem=repr(bad)[:_LONGEST_MESSAGE],
+                problem=str(bad),
                 effect="the faults of earlier lives are not counted",
             )
+            return
+        if remembered.version not in ("", __version__):
+            _log.info("faults_of_another_version_forgotten", path=str(self._path))
+            return
+        self._faults, self._one_more_try = remembered.faults, remembered.one_more_try
 
     def _write(self) -> None:
         told = {
@@ -135,6 +178,18 @@ class FaultMemory:
             problem=str(problem),
             effect="the next start counts otherwise",
         )
+
+
+def _content(path: Path) -> bytes:
+    """Of a file, and of no more than ours would hold: a pipe would be waited for for ever, a device
+    would fill the memory. Raises `OSError`, `ValueError` for what is none of ours."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("not a file")
+        content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise ValueError(f"larger than {_LARGEST} bytes")
+    return content
 
 
 def signature_of(error: BaseException) -> str:
@@ -171,7 +226,7 @@ def _places(trace: TracebackType | None) -> Iterator[str]:
 def _fault(signature: str, message: str, times: int, first_at: float, last_at: float) -> Fault:
     """Raises `TypeError` for what none of ours wrote."""
     texts = isinstance(signature, str) and isinstance(message, str)
-    numbers = isinstance(first_at, int | float) and isinstance(last_at, int | float)
+    numbers = all(isinstance(at, int | float) and 0 <= at < _LATEST for at in (first_at, last_at))
     if not (texts and numbers and type(times) is int and times > 0):
         raise TypeError("an entry that none of ours wrote")
     return Fault(signature, message, times, float(first_at), float(last_at))

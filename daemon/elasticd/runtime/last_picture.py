@@ -7,6 +7,8 @@ for themselves.
 from __future__ import annotations
 
 import json
+import sqlite3
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,20 +19,28 @@ from elasticd.core.fleet import Row
 from elasticd.errors import ElasticdError
 from elasticd.runtime.contained import one_line
 from elasticd.runtime.ledger_file import read_only
+from elasticd.runtime.ledger_journal import read_latest
 from elasticd.runtime.ports import ControlCore, CoreFactory
+
+_RECENT = 50
+"""Journal entries whose reasons are told."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class LastKnown:
-    """What the ledger holds; nothing of it was written. `problem`: why it could not be read."""
+    """What the ledger holds; nothing of it was written. `problem`: why it could not be read.
+
+    `recent`: the latest reasons of its journal, newest last.
+    """
 
     ledger_id: str = ""
     epoch: int = 0
     last_time: float = 0.0
     rows: tuple[Row, ...] = ()
     problem: str = ""
+    recent: tuple[Mapping[str, Any], ...] = ()
 
 
 def read_last_known(state_dir: Path) -> LastKnown:
@@ -40,11 +50,30 @@ def read_last_known(state_dir: Path) -> LastKnown:
             meta = dict(db.execute("SELECT key, value FROM meta"))
             found = db.execute("SELECT kind, id, doc FROM rows")
             rows = tuple(Row(kind, key, json.loads(doc)) for kind, key, doc in found)
-        return LastKnown(str(meta["ledger_id"]), int(meta["epoch"]), float(meta["last_time"]), rows)
+            recent = tuple(_recent(db))
+        return LastKnown(
+            str(meta["ledger_id"]),
+            int(meta["epoch"]),
+            float(meta["last_time"]),
+            rows,
+            recent=recent,
+        )
     except ElasticdError as refused:
         return LastKnown(problem=str(refused))
     except Exception as bad:  # whatever made the controller fail may be in here
         return LastKnown(problem=f"the ledger cannot be read: {one_line(bad)}")
+
+
+def _recent(db: sqlite3.Connection) -> Iterator[Mapping[str, Any]]:
+    """A journal that is damaged costs nothing but its history."""
+    try:
+        entries = read_latest(db, _RECENT)
+    except Exception as bad:
+        _log.warning("no_recent_decisions", error=one_line(bad))
+        return
+    for entry in entries:
+        for reason in entry.plan.get("reasons", ()):
+            yield {"at": entry.at, **reason}
 
 
 class LastPicture:

@@ -125,6 +125,7 @@ def read_content(db: sqlite3.Connection) -> Content:
         if missing:
             raise ContentDamaged(f"no {', '.join(missing)} in it")
         int(content.meta["epoch"]), float(content.meta["last_time"])
+        int(content.meta.get("commits", "0"))
     except (sqlite3.DatabaseError, ValueError) as bad:
         if isinstance(bad, sqlite3.Error) and passes(bad):
             raise

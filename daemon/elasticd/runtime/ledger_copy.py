@@ -25,7 +25,7 @@ from elasticd.runtime.ledger_content import (
     write_meta,
 )
 from elasticd.runtime.ledger_errors import ContentDamaged
-from elasticd.runtime.ledger_header import read_header
+from elasticd.runtime.ledger_header import mark_of, read_header
 
 EPOCH_LEAP = 1_000_000
 """More lives than a controller that is started again every two seconds has in three weeks."""
@@ -149,8 +149,9 @@ def way_back(ledger: Path) -> str:
 
 
 def _command(ledger: Path, copy: Path) -> str:
-    """The log goes with its ledger: applied to another file it would ruin it."""
+    """The log goes with its ledger: applied to another file it would ruin it. So does its mark."""
     names = [ledger.with_name(ledger.name + end) for end in ("", "-wal", "-shm")]
+    names.append(mark_of(ledger))
     there = [str(path) for path in names if os.path.lexists(path)]
     aside = str(dated(ledger, "damaged", ""))
     copied = shlex.join(["cp", "-p", str(copy), str(ledger)])

@@ -77,6 +77,11 @@ def passes(bad: sqlite3.Error) -> bool:
     return code is not None and code & _PRIMARY in _PASSING_SQLITE
 
 
+def errno_passes(bad: OSError) -> bool:
+    """The same of what the file system itself refuses."""
+    return bad.errno in _PASSING_ERRNO
+
+
 def unavailable(path: Path, why: object) -> LedgerUnavailable:
     """The ledger is left as it is until the disk takes it."""
     return LedgerUnavailable(
@@ -101,7 +106,7 @@ def disk_refusals(path: Path) -> Iterator[None]:
         yield
     except OSError as bad:
         where = Path(bad.filename) if isinstance(bad.filename, str) else path
-        if bad.errno in _PASSING_ERRNO:
+        if errno_passes(bad):
             raise unavailable(where, bad.strerror) from bad
         raise LedgerRefused(
             f"{where}: cannot be opened or made ({bad.strerror}); the daemon's user "

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shlex
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticd.runtime.ledger_content import (
@@ -30,7 +31,9 @@ from elasticd.runtime.ledger_errors import (
     passes,
     unavailable,
 )
-from elasticd.runtime.ledger_header import read_header
+from elasticd.runtime.ledger_header import beside, log_of, mark_of, read_header
+from elasticd.runtime.ledger_journal import why_not_appended
+from elasticd.runtime.ledger_mark import Mark, check_mark, marks_of
 from elasticd.runtime.ledger_migrations import migrate
 from elasticd.runtime.ledger_repair import rebuild, write_new
 
@@ -54,9 +57,11 @@ def open_ledger_file(path: Path) -> Opened:
             _create(path)
         _check_access(path)
         identify(path)
+        marks = marks_of(path)
+        content = _look(path)
+        check_mark(path, Mark.of(content.meta), marks)
         with contextlib.ExitStack() as on_trouble:
-            opened = _made_present(path, on_trouble)
-            opened.db.execute("PRAGMA journal_mode = WAL")
+            opened = _made_present(path, content, on_trouble)
             opened.db.execute("PRAGMA synchronous = FULL")
             on_trouble.pop_all()
     return opened
@@ -65,29 +70,33 @@ def open_ledger_file(path: Path) -> Opened:
 def _look(path: Path) -> Content:
     """Through a connection that cannot write: a file that is refused keeps its log, too."""
     options = "?mode=ro"
-    if path.with_name(f"{path.name}-journal").exists():
+    if beside(path, "-journal").exists():
         options = ""  # cut off before it had a log: only a writer can take that back
-    elif not path.with_name(f"{path.name}-wal").exists():
+    elif not log_of(path).exists():
         options = "?mode=ro&immutable=1"  # makes nothing beside it, for which there may be no room
     uri = f"{path.absolute().as_uri()}{options}"
     with contextlib.closing(connect(uri, uri=True)) as db:
         return read_content(db)
 
 
-def _made_present(path: Path, on_trouble: contextlib.ExitStack) -> Opened:
-    """Repaired, or brought to this schema, where it has to be; nothing else is written."""
-    content = _look(path)
+def _made_present(path: Path, content: Content, on_trouble: contextlib.ExitStack) -> Opened:
+    """Brought to this schema, or repaired, where it has to be; nothing else is written."""
     db = connect(str(path))
     on_trouble.callback(db.close)
+    told = ""
+    if not content.elsewhere and schema_of(db) < SCHEMA_VERSION:
+        told = migrate(db, path, content)
+        content = read_content(db)
+    if not content.elsewhere:
+        db.execute("PRAGMA journal_mode = WAL")
+        content = replace(content, elsewhere=why_not_appended(db))
     if content.elsewhere:
         told = rebuild(db, path, content)
         db = connect(str(path))
         on_trouble.callback(db.close)
-        return Opened(db, read_content(db), (told,))
-    if schema_of(db) < SCHEMA_VERSION:
-        told = migrate(db, path, content)
-        return Opened(db, read_content(db), (told,))
-    return Opened(db, content)
+        content = read_content(db)
+        db.execute("PRAGMA journal_mode = WAL")
+    return Opened(db, content, (told,) if told else ())
 
 
 @contextlib.contextmanager
@@ -118,7 +127,9 @@ def _check_access(path: Path) -> None:
             "on, or put the ledger back"
         )
     _check_file(path)
-    os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    for file in (path, log_of(path), beside(path, "-shm")):
+        if file == path or file.exists():
+            os.close(os.open(file, os.O_RDWR | os.O_CLOEXEC))
 
 
 def _check_file(path: Path) -> None:
@@ -154,6 +165,8 @@ def identify(path: Path) -> None:
         raise LedgerRefused(
             f"{path}: not a ledger of elasticd (empty, or another program's file). {way_back(path)}"
         )
+    if header.schema < 1:
+        raise ContentDamaged(f"it says that its schema is {header.schema}")
     if header.schema > SCHEMA_VERSION:
         raise LedgerRefused(
             f"{path}: written by a newer elasticd (schema {header.schema}, this one reads up to "
@@ -163,17 +176,16 @@ def identify(path: Path) -> None:
 
 def _create(path: Path) -> None:
     """Writes the file beside its place and moves it there: it is complete or not there at all."""
-    leftover = path.with_name(f"{path.name}-wal")
-    if leftover.exists():
-        raise LedgerRefused(
-            f"{path}: missing, but {leftover.name} is there: the ledger was lost or moved away; "
-            "put it back, or remove the leftover to begin with an empty fleet"
-        )
     copy = previous_of(path)
-    if os.path.lexists(copy):
+    left = [there for there in (log_of(path), mark_of(path), copy) if os.path.lexists(there)]
+    if left:
+        verb = "is" if len(left) == 1 else "are"
+        way = f". {way_back(path)}. T" if copy in left else ", or t"
         raise LedgerRefused(
-            f"{path}: missing, but {copy.name} is there: the ledger was lost or moved away; put it "
-            f"back, or restore it. {way_back(path)}. To begin with an empty fleet, remove the copy"
+            f"{path}: missing, but {', '.join(there.name for there in left)} {verb} there: the "
+            f"ledger was lost or moved away; put it back{', or restore it' if copy in left else ''}"
+            f"{way}o begin with an empty fleet, run "
+            f"{shlex.join(['rm', *(str(there) for there in left)])}"
         )
     meta = {"ledger_id": secrets.token_hex(16), "epoch": "0", "last_time": "0.0"}
     write_new(path, Content(meta, ()), path.parent).rename(path)

@@ -25,6 +25,22 @@ class Header:
     schema: int
 
 
+def log_of(ledger: Path) -> Path:
+    """Where SQLite keeps the log: beside the file itself, also where a link leads to it."""
+    return beside(ledger, "-wal")
+
+
+def beside(ledger: Path, end: str) -> Path:
+    """A file of SQLite's own that belongs to a ledger."""
+    real = ledger.resolve()
+    return real.with_name(f"{real.name}{end}")
+
+
+def mark_of(ledger: Path) -> Path:
+    """Where it stands how far a ledger has come (`runtime.ledger_mark`)."""
+    return ledger.with_name(f"{ledger.name}-mark")
+
+
 def read_header(path: Path) -> Header | None:
     """`None`: not a file of SQLite. An empty file is one of nobody. Raises `OSError`."""
     with path.open("rb") as file:
@@ -33,7 +49,7 @@ def read_header(path: Path) -> Header | None:
         return Header(0, 0)
     if len(head) < _HEADER or not head.startswith(_MAGIC):
         return None
-    return _header(_latest_in_log(path.with_name(f"{path.name}-wal")) or head)
+    return _header(_latest_in_log(log_of(path)) or head)
 
 
 def _header(page: bytes) -> Header:

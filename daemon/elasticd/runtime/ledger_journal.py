@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticd.runtime.ledger_content import checksum, dump, schema_of
-from elasticd.runtime.ledger_errors import passes
+from elasticd.runtime.ledger_errors import ContentDamaged, passes
 
 _ENTRIES = {
     1: "SELECT seq, at, epoch, CAST(events AS BLOB), CAST(plan AS BLOB), x'', x'', NULL"
@@ -23,6 +23,13 @@ _ENTRIES = {
 }
 """By schema."""
 
+
+COUNTED = "SELECT count(*), CAST(total(max(0, min(size, 1000000000))) AS INTEGER) FROM journal"
+SIZES = "SELECT seq, max(0, min(size, 1000000000)) FROM journal ORDER BY seq"
+"""Sizes in bytes; a number that is damaged, or none any more, is taken for something possible."""
+
+LAST_SEQ = 2**53
+"""No journal ever comes to here: a larger number is damage."""
 
 _LATEST = 1e11
 """Seconds since 1970, three thousand years: a later time is damage."""
@@ -80,6 +87,28 @@ def write_entry(db: sqlite3.Connection, entry: JournalEntry, epoch: int) -> int:
     return size
 
 
+def why_not_appended(db: sqlite3.Connection) -> str:
+    """What keeps entries from being written that is not the disk; empty: nothing.
+
+    Tries one and takes it back. To be asked of a file in WAL mode, which is not written that way.
+    """
+    trial = JournalEntry(0.0, (), {})
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            write_entry(db, trial, 0)
+            (last,) = db.execute("SELECT max(seq) FROM journal").fetchone()
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+    except sqlite3.Error as bad:
+        # "Full" without a byte written: its numbers are used up.
+        if passes(bad) and bad.sqlite_errorcode != sqlite3.SQLITE_FULL:
+            raise
+        return f"no entry can be written into it: {bad}"
+    return "" if last <= LAST_SEQ else f"its entries are numbered up to {last}"
+
+
 def read_entries(
     db: sqlite3.Connection, since_seq: int = 0, since: float = 0.0, limit: int | None = None
 ) -> Iterator[JournalEntry]:
@@ -99,16 +128,16 @@ def read_latest(db: sqlite3.Connection, count: int) -> list[JournalEntry]:
         first = db.execute(
             "SELECT min(seq) FROM (SELECT seq FROM journal ORDER BY seq DESC LIMIT ?)", (count,)
         ).fetchone()[0]
-    except sqlite3.DatabaseError as bad:
-        if passes(bad):
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as bad:
+        if isinstance(bad, sqlite3.Error) and passes(bad):
             raise
-        first = None
+        first = None  # what is wrong is told on the way
     return list(read_entries(db, (first or 1) - 1))[-count:]
 
 
 def _scan(db: sqlite3.Connection, since_seq: int, since: float) -> Iterator[_Raw | _Hole]:
     """In order up to the first page that cannot be read, then what is found from the other end."""
-    query = _ENTRIES[schema_of(db)]
+    query = _query(db)
     last = since_seq
     try:
         for raw in db.execute(query, (last, since)):
@@ -120,6 +149,20 @@ def _scan(db: sqlite3.Connection, since_seq: int, since: float) -> Iterator[_Raw
         beyond = _backwards(db, f"{query} DESC", last, since)
         yield _Hole(last + 1, beyond[-1][0] - 1 if beyond else last + 1)
         yield from reversed(beyond)
+
+
+def _query(db: sqlite3.Connection) -> str:
+    """Raises `ContentDamaged` where there is no journal to be read at all."""
+    try:
+        query = _ENTRIES[schema_of(db)]
+        db.execute(f"{query} LIMIT 0", (0, 0.0)).close()
+    except KeyError as unknown:
+        raise ContentDamaged(f"it says that its schema is {unknown}") from unknown
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as bad:
+        if isinstance(bad, sqlite3.Error) and passes(bad):
+            raise
+        raise ContentDamaged(str(bad)) from bad
+    return query
 
 
 def _backwards(db: sqlite3.Connection, query: str, last: int, since: float) -> list[_Raw]:
@@ -135,6 +178,8 @@ def _backwards(db: sqlite3.Connection, query: str, last: int, since: float) -> l
 
 def _entry(raw: _Raw, before: float) -> JournalEntry:
     seq, at, epoch, events, plan, core, quiet, crc = raw
+    if not isinstance(epoch, int) or not isinstance(core, bytes) or not isinstance(quiet, bytes):
+        return _damaged(_Hole(seq, seq), before)
     if isinstance(at, float) and 0.0 <= at < _LATEST:
         before = max(before, at)
     else:
@@ -145,7 +190,11 @@ def _entry(raw: _Raw, before: float) -> JournalEntry:
         told, decided = json.loads(events), json.loads(plan)
         if isinstance(decided, dict) and all(isinstance(event, dict) for event in told):
             return JournalEntry(at, tuple(told), decided, seq, epoch, quiet, core.decode())
-    except (TypeError, ValueError):  # a value of another type than was written, or no JSON
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # a value of another type than was written, or no JSON
         return _damaged(_Hole(seq, seq), before)
     return _damaged(_Hole(seq, seq), before)
 

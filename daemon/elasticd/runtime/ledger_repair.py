@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from elasticd.runtime.ledger_content import (
@@ -18,12 +19,13 @@ from elasticd.runtime.ledger_content import (
     SCHEMA_VERSION,
     Content,
     connect,
+    dump,
     write_meta,
     write_row,
 )
 from elasticd.runtime.ledger_copy import clear, dated, make_private, sync
-from elasticd.runtime.ledger_errors import unavailable
-from elasticd.runtime.ledger_journal import JournalEntry, read_entries, write_entry
+from elasticd.runtime.ledger_errors import ContentDamaged, unavailable
+from elasticd.runtime.ledger_journal import LAST_SEQ, JournalEntry, read_entries, write_entry
 
 
 def write_new(
@@ -61,18 +63,58 @@ def _fill(db: sqlite3.Connection, content: Content, journal: Iterable[JournalEnt
 def rebuild(db: sqlite3.Connection, path: Path, content: Content) -> str:
     """Closes `db` and puts a whole file in its place. Says what was done, for people."""
     real = path.resolve()
-    entries = list(read_entries(db))
-    lost = sum(entry.damaged for entry in entries)
-    # The log is applied and gone, or the damaged file's would be applied to the new one.
-    if db.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
-        raise unavailable(path, "another program has it open")
-    db.close()
+    entries, lost = _what_is_left(db)
     draft = write_new(real, content, real, entries)
-    aside = dated(real, "damaged", real.suffix)
-    os.link(real, aside)
-    draft.rename(real)
+    try:
+        # The log is applied and gone, or the damaged file's would be applied to the new one.
+        if db.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
+            raise unavailable(path, "another program has it open")
+        db.close()
+        aside = dated(real, "damaged", real.suffix)
+        os.link(real, aside)
+        draft.rename(real)
+    finally:
+        clear(draft)
     sync(real.parent)
+    gaps = "1 gap" if lost == 1 else f"{lost} gaps"
     return (
         f"the ledger's journal was damaged ({content.elsewhere}), its rows were not: the file was "
-        f"written anew, with {lost} gaps where it could not be read; the damaged one is {aside}"
+        f"written anew, with {gaps} where it could not be read; the damaged one is {aside}"
     )
+
+
+def _what_is_left(db: sqlite3.Connection) -> tuple[list[JournalEntry], int]:
+    """Entries whose numbers rise and that can be written again, and how much else there was."""
+    try:
+        found = list(read_entries(db))
+    except ContentDamaged:
+        return [], 1  # there is no journal any more
+    kept = _rising([entry for entry in found if _is_fit(entry)])
+    damaged = sum(entry.damaged for entry in kept)
+    return kept, damaged + len(found) - len(kept)
+
+
+def _is_fit(entry: JournalEntry) -> bool:
+    """An entry without a checksum may hold anything; what is not JSON cannot be written."""
+    try:
+        dump(entry.events), dump(entry.plan)
+    except (ValueError, RecursionError):
+        return False
+    return 0 < entry.seq <= LAST_SEQ and 0 <= entry.epoch <= LAST_SEQ
+
+
+def _rising(entries: Sequence[JournalEntry]) -> list[JournalEntry]:
+    """As many of them as can stand in one row: a damaged number must not cost those behind it."""
+    ends: list[int] = []  # the smallest number that a row of each length can end with
+    places: list[int] = []
+    for entry in entries:
+        place = bisect_left(ends, entry.seq)
+        ends[place : place + 1] = [entry.seq]
+        places.append(place)
+    kept: list[JournalEntry] = []
+    wanted = len(ends) - 1
+    for entry, place in zip(reversed(entries), reversed(places), strict=True):
+        if place == wanted:
+            kept.append(entry)
+            wanted -= 1
+    return kept[::-1]

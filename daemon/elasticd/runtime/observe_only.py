@@ -19,8 +19,8 @@ from elasticd.clock import Clock
 from elasticd.core.events import DemandSampled, EndpointBroken, Event, LoadSampled
 from elasticd.errors import ElasticdError
 from elasticd.ops.admin import full_app, reading_app
-from elasticd.ops.admin_http import Refused
-from elasticd.ops.admin_ports import AdminPorts, DrillRefused
+from elasticd.ops.admin_http import OnlyObserved, Refused
+from elasticd.ops.admin_ports import AdminPorts
 from elasticd.ops.admin_site import serve_tcp, serve_unix
 from elasticd.ops.hangup import Hangups
 from elasticd.runtime.config import ControllerConfig
@@ -51,6 +51,11 @@ def refuse(event: Event, why: str) -> None:
     """Nobody acts on it: whoever asked is told so."""
     if not isinstance(event, _SAMPLES):
         raise Refused(409, why)
+
+
+def _refuse(event: Event, why: str) -> None:
+    if not isinstance(event, _SAMPLES):
+        raise OnlyObserved(why)
 
 
 async def observe(
@@ -107,11 +112,11 @@ def _ports(config: ControllerConfig, seen: Sightings, tables: TableHolder) -> Ad
     """Everything may be read, and whoever wants to change something is told why not."""
     why_not = f"{seen.why}; {WHAT_TO_DO}"
 
-    async def no_drill(node: str, notice: float | None) -> dict[str, Any]:
-        raise DrillRefused(409, why_not)
+    async def no_drill(node: str, notice: float | None, by: str) -> dict[str, Any]:
+        raise OnlyObserved(why_not)
 
     async def no_reload(by: str) -> dict[str, Any]:
-        return seen.reload_summary(why_not)
+        raise OnlyObserved(why_not)
 
     async def journal(since_seq: int, since: float, limit: int) -> list[JournalEntry]:
         read = partial(read_journal_file, config.state_dir, since_seq, since, limit)
@@ -124,7 +129,7 @@ def _ports(config: ControllerConfig, seen: Sightings, tables: TableHolder) -> Ad
         status=seen.status,
         problem=lambda: seen.problem,
         waiting_for=lambda: [seen.why],
-        emit=lambda event: refuse(event, why_not),
+        emit=lambda event: _refuse(event, why_not),
         preempt=no_drill,
         tables=tables,
         journal=journal,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
 
 from elasticd import __version__
 from elasticd.core.events import Event, InstancesListed, ListFailed
+from elasticd.core.specs import FleetSpec
 from elasticd.ops.durations import age
 from elasticd.runtime.config import ControllerConfig
 from elasticd.runtime.contained import one_line
 from elasticd.runtime.fault_memory import Fault
 from elasticd.runtime.last_picture import LastKnown, LastPicture
+from elasticd.runtime.observed_fleet import Listed, ObservedFleet
 from elasticd.runtime.performer import Identity
 from elasticd.runtime.pools import Pools
 from elasticd.runtime.ports import Clock
@@ -24,6 +27,16 @@ WHAT_TO_DO = (
     "more (under systemd: `systemctl restart elasticd`); another version of elasticd tries by "
     "itself. Machines go on and cost money meanwhile: those that must go are ended at the provider"
 )
+
+_NEVER_RELOADED: Mapping[str, Any] = {
+    "number": 0,
+    "at_age": None,
+    "running_for": None,
+    "problem": "",
+    "changed": [],
+    "needs_restart": [],
+    "warnings": [],
+}
 
 _log = structlog.get_logger()
 
@@ -48,6 +61,7 @@ class Sightings:
         self._lists: dict[str, tuple[float, InstancesListed]] = {}
         self._errors: dict[str, str] = {}
         self._pools: Pools | None = None
+        self._observed = ObservedFleet(_fleet(config), known)
         self._trouble = known.problem
         self.why = (
             f"the controller only observes and does nothing: the fault {fault.signature} came "
@@ -78,28 +92,17 @@ class Sightings:
         """Everything, JSON-able; that nothing is done comes first."""
         now = self._clock.now()
         told = self._picture.status(now)
+        told = {**told, **self._observed.complete(told, self._listed(now), now)}
         left = sum(node.get("phase") != "gone" for node in told["nodes"])
         return {
             "observe_only": self._told(now),
             **told,
             # Nothing is given back: it must never look as if everything was.
             "down": {"left": max(left, 1)} if told.get("down") else None,
-            "pools": self._told_pools(told["pools"], now),
+            "recent": told["recent"] or list(self._known.recent),
             "controller": self._told_controller(now),
             "agent": {"seen_age": None, "error": "it is not asked"},
             "providers": self._health(),
-        }
-
-    def reload_summary(self, problem: str) -> dict[str, Any]:
-        """As a reload tells it."""
-        return {
-            "number": 0,
-            "at_age": None,
-            "running_for": None,
-            "problem": problem,
-            "changed": [],
-            "needs_restart": [],
-            "warnings": [],
         }
 
     def _opened(self) -> Pools:
@@ -144,36 +147,33 @@ class Sightings:
             "epoch": self._known.epoch,
             "uptime": now - self._began,
             "in_flight": [],
-            "reload": self.reload_summary(""),
+            "reload": dict(_NEVER_RELOADED),
             "rounds": 0,
             "problem": self.problem,
             "ledger_error": self._trouble,
         }
 
-    def _told_pools(self, known: list[dict[str, Any]], now: float) -> list[dict[str, Any]]:
-        """What the core remembers of each pool, with what its provider lists now."""
-        before = {pool["name"]: pool for pool in known}
-        names = [*before, *(name for name in self._health() if name not in before)]
-        return [{**before.get(name, {}), **self._told_pool(name, now)} for name in names]
-
-    def _told_pool(self, name: str, now: float) -> dict[str, Any]:
-        at, listed = self._lists.get(name, (None, None))
+    def _listed(self, now: float) -> dict[str, Listed]:
+        """By pool: what its provider has told, or why nothing yet."""
         return {
-            "name": name,
-            "listed_age": None if at is None else now - at,
-            "last_error": self._errors.get(name, ""),
-            "machines": [
-                {
-                    "instance_id": instance.instance_id,
-                    "node_id": instance.node_id,
-                    "ours": instance.ledger_id == self._known.ledger_id,
-                    "state": instance.state.value,
-                    "address": instance.address,
-                }
-                for instance in (listed.instances if listed is not None else ())
-            ],
+            name: Listed(
+                listed.instances if listed is not None else (),
+                None if at is None else max(0.0, now - at),
+                self._errors.get(name, ""),
+            )
+            for name in self._health()
+            for at, listed in [self._lists.get(name, (None, None))]
         }
 
     def _health(self) -> dict[str, Any]:
         pools = self._pools.providers if self._pools is not None else {}
         return {name: pool.health() for name, pool in pools.items()}
+
+
+def _fleet(config: ControllerConfig) -> FleetSpec | None:
+    """What is wanted; where not even that can be made, the rest is still told."""
+    try:
+        return config.wishes.fleet({}, {})
+    except Exception as broken:
+        _log.warning("no_picture_of_the_configuration", error=one_line(broken))
+        return None

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from elasticd.agent_api.client import AgentClient, AgentError
 from elasticd.agent_api.messages import ClusterState
 from elasticd.cli.examine.finding import Finding, fail, ok
-from elasticd.cluster_secret import ClusterSecret
+from elasticd.errors import ElasticdError
 from elasticd.node import versions
+from elasticd.runtime.own_secret import open_secret
 
 if TYPE_CHECKING:
     from elasticd.settings.load import Configuration
@@ -20,9 +21,12 @@ _SUBJECT = "in step"
 
 def examine(config: Configuration) -> Iterator[Finding]:
     """Nothing, where no agent answers: the daemon's own lines speak of that."""
-    if not (config.state_dir / "secrets" / "cluster.key").exists():
-        return  # looking must not make one
-    token = ClusterSecret.load_or_create(config.state_dir).agent_token
+    try:
+        if not (config.state_dir / "secrets" / "cluster.key").exists():
+            return  # looking must not make one
+        token = open_secret(config.state_dir).agent_token
+    except (ElasticdError, OSError):
+        return  # `start` tells of it
     try:
         state = asyncio.run(_ask(config.settings.agent.listen.url, token))
     except AgentError:

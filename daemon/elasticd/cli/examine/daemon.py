@@ -28,6 +28,11 @@ def examine(answer: dict[str, Any] | ElasticdError) -> Iterator[Finding]:
     if isinstance(answer, ElasticdError):
         yield fail("daemon", str(answer), "see its log; restart it, machines are kept")
         return
+    if told := answer.get("observe_only"):
+        text = (
+            f"nothing is acted on: {told.get('text')} ({told.get('fault')}: {told.get('message')})"
+        )
+        yield fail("daemon", text, str(told.get("do")))
     from elasticd.ops.status_problems import problems
 
     pid = (answer.get("controller") or {}).get("pid")

@@ -1,0 +1,237 @@
+"""The blocking half of the ledger: one connection to its file, used by one thread at a time."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from elasticd.core.fleet import Row
+from elasticd.runtime.ledger_content import write_meta, write_row
+from elasticd.runtime.ledger_copier import LAST, Copier
+from elasticd.runtime.ledger_copy import in_words
+from elasticd.runtime.ledger_errors import LedgerWriteFailed, disk_refusals, unavailable
+from elasticd.runtime.ledger_file import open_ledger_file, told_clearly
+from elasticd.runtime.ledger_header import log_of
+from elasticd.runtime.ledger_journal import (
+    COUNTED,
+    SIZES,
+    JournalEntry,
+    JournalLimits,
+    read_entries,
+    write_entry,
+)
+from elasticd.runtime.ledger_mark import Mark, Marker
+from elasticd.runtime.ledger_transaction import Transaction
+from elasticd.runtime.state_lock import StateLock
+
+LEDGER_FILE = "ledger.sqlite"
+
+AHEAD = 600.0
+"""Seconds by which a ledger's time may be ahead of the host's clock before it is told."""
+
+TRY_ROOM = 10.0
+"""Seconds until it is tried again to make room on a disk, where that has failed."""
+
+LONGEST_STRIDE = 1000
+"""Most that the epoch grows by at a start."""
+
+_FEWEST_PAGES, _MOST_PAGES = 8, 1000
+_ROOM_PER_PAGE = 16 * 4096
+"""Bytes that are free for each page in the log: it takes a sixteenth of what there is."""
+
+_TRIM_STEP = 64
+"""Entries that are dropped at once: trimming one by one would cost a delete per commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What the ledger held when it was opened; `last_time` is the floor for the clock, seconds.
+
+    `told`: what was done to the file on the way (migrated, repaired), sentences for people.
+    `ahead`: seconds by which `last_time` was ahead of the host's clock.
+    """
+
+    ledger_id: str
+    epoch: int
+    last_time: float
+    rows: tuple[Row, ...]
+    told: tuple[str, ...] = ()
+    ahead: float = 0.0
+
+    def clock_remark(self) -> str:
+        """What people should know of the clock that begins at `last_time`; empty: nothing."""
+        if self.ahead < AHEAD:
+            return ""
+        return (
+            f"the ledger's time is {in_words(self.ahead)} ahead of this host's clock, which was "
+            "wrong in an earlier life of the controller, or is wrong now: then set it right and "
+            "restart. Time goes on from the ledger's, or limits and ages would be wrong: times in "
+            "`events` are ahead by that much, and rent may have been counted for a leap of the "
+            "clock, so that the day's cap is reached too early"
+        )
+
+
+def _next_epoch(before: int) -> int:
+    """Of two copies of one state directory that are both started, neither may take the other's
+    machines for its own: ids hold the epoch, so they must not count on alike."""
+    return before + 1 + (secrets.randbelow(LONGEST_STRIDE) if before else 0)
+
+
+class LedgerStore:
+    """Takes the state directory. Raises what `Ledger.open` raises.
+
+    `core` is the version of the core whose decisions are written, where an entry names none.
+    """
+
+    def __init__(self, state_dir: Path, limits: JournalLimits, core: str = "") -> None:
+        self._limits = limits
+        self._core = core
+        self._path = state_dir / LEDGER_FILE
+        with disk_refusals(state_dir):
+            state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = StateLock(state_dir)
+        try:
+            self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+        self.copier = Copier(self._path)
+        self.copier.start()
+
+    @property
+    def path(self) -> Path:
+        """Where the ledger lies."""
+        return self._path
+
+    def _open(self) -> None:
+        opened = open_ledger_file(self._path)
+        self._db = opened.db
+        meta = opened.content.meta
+        before = Mark.of(meta)
+        try:
+            with told_clearly(self._path):
+                self._count, self._size = self._db.execute(COUNTED).fetchone()
+                self._tried_at = -TRY_ROOM
+                self._make_room()
+                self._db.execute(f"PRAGMA wal_autocheckpoint = {longest_log(self._path)}")
+                self._mark = replace(before, epoch=self._begin(_next_epoch(before.epoch)))
+                self._files = [file for file in (self._path, log_of(self._path)) if file.exists()]
+                self._places = [place_of(file) for file in self._files]
+        except BaseException:
+            self._db.close()
+            raise
+        self._marker = Marker(self._path)
+        self._marker.write(self._mark, durably=True)
+        self.restored = Restored(
+            before.ledger_id,
+            self._mark.epoch,
+            before.last_time,
+            opened.content.rows,
+            opened.told,
+            max(0.0, before.last_time - time.time()),
+        )
+
+    def _begin(self, epoch: int) -> int:
+        """A new epoch, on the disk before anything is named after it, and not in the log alone."""
+        try:
+            with Transaction(self._db):
+                write_meta(self._db, "epoch", str(epoch))
+        except LedgerWriteFailed as failed:
+            raise unavailable(self._path, failed) from failed
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return epoch
+
+    def commit(self, at: float, rows: Sequence[Row], entries: Sequence[JournalEntry]) -> None:
+        """Writes everything or nothing. Raises `LedgerWriteFailed`."""
+        self._check_place()
+        try:
+            self._write(at, rows, entries)
+        except LedgerWriteFailed:
+            if not self._make_room():
+                raise
+            self._write(at, rows, entries)
+        self._marker.write(self._mark)
+        if rows:
+            self.copier.rows_changed()
+
+    def _write(self, at: float, rows: Sequence[Row], entries: Sequence[JournalEntry]) -> None:
+        mark = replace(self._mark, commits=self._mark.commits + 1, last_time=float(at))
+        with Transaction(self._db):
+            for row in rows:
+                write_row(self._db, row)
+            size = self._size + sum(self._write_entry(entry) for entry in entries)
+            count, size = self._trim(self._count + len(entries), size)
+            write_meta(self._db, "commits", str(mark.commits))
+            write_meta(self._db, "last_time", repr(mark.last_time))
+        self._count, self._size, self._mark = count, size, mark
+
+    def _make_room(self) -> bool:
+        """Brings what is in the log into the file and empties the log, which otherwise keeps its
+        size; whether that was done. On a small disk the log may take all that is left."""
+        now = time.monotonic()
+        if now - self._tried_at < TRY_ROOM:
+            return False
+        try:
+            if not log_of(self._path).stat().st_size:
+                return False
+            (busy, *_) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except (OSError, sqlite3.Error):
+            busy = 1  # that it cannot be written is told by the write itself
+        if busy:
+            self._tried_at = now
+        return not busy
+
+    def _write_entry(self, entry: JournalEntry) -> int:
+        told = entry if entry.core else replace(entry, core=self._core)
+        return write_entry(self._db, replace(told, seq=0), self.restored.epoch)
+
+    def _check_place(self) -> None:
+        """SQLite goes on writing to a file that has been removed: nobody would find it again."""
+        for path, place in zip(self._files, self._places, strict=True):
+            try:
+                found = place_of(path)
+            except OSError as bad:
+                raise LedgerWriteFailed(f"{path}: {bad.strerror}; put it back") from bad
+            if found != place:
+                raise LedgerWriteFailed(f"{path}: replaced by another file; put the old one back")
+
+    def _trim(self, count: int, size: int) -> tuple[int, int]:
+        """Drops the oldest entries, a few more than needed so that it is not done every time."""
+        if count <= self._limits.entries and size <= self._limits.size:
+            return count, size
+        target = self._limits.entries - _TRIM_STEP
+        last = 0
+        for seq, entry_size in self._db.execute(SIZES):
+            if count <= 1 or (count <= target and size <= self._limits.size):
+                break
+            last, count, size = seq, count - 1, size - entry_size
+        self._db.execute("DELETE FROM journal WHERE seq <= ?", (last,))
+        return count, size
+
+    def read_journal(self, since_seq: int, since: float, limit: int) -> list[JournalEntry]:
+        """Entries after `since_seq` and not before `since`, oldest first."""
+        return list(read_entries(self._db, since_seq, since, limit))
+
+    def close(self) -> None:
+        """Closes the file and lets the next controller in."""
+        self.copier.stop(last=LAST)
+        self._db.close()
+        self._lock.release()
+
+
+def longest_log(ledger: Path) -> int:
+    """Pages in the log after which they are brought into the file: fewer on a small disk, where
+    the log would else take the room that they need there."""
+    disk = os.statvfs(ledger.resolve().parent)
+    return max(_FEWEST_PAGES, min(_MOST_PAGES, disk.f_bavail * disk.f_frsize // _ROOM_PER_PAGE))
+
+
+def place_of(path: Path) -> tuple[int, int]:
+    """Which file stands at a path."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
