@@ -39,7 +39,8 @@ class ModelRoute:
     """A model the gateway knows, also while it has no endpoint.
 
     `max_wait` seconds a request is held while capacity comes. `state` says in a few words what
-    requests would wait for ("starting 1 replica", …), for error texts.
+    requests would wait for ("starting 1 replica", …), for error texts. `continues`: a stream whose
+    replica is lost goes on with another one.
     """
 
     model: str
@@ -47,6 +48,7 @@ class ModelRoute:
     max_wait: float
     queue_limit: int
     state: str = ""
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ def table_to_json(table: RoutingTable) -> dict[str, Any]:
                 "max_wait": m.max_wait,
                 "queue_limit": m.queue_limit,
                 "state": m.state,
+                "continues": m.continues,
                 "endpoints": [
                     {
                         "replica_id": e.replica_id,
@@ -104,6 +107,7 @@ def table_from_json(data: Mapping[str, Any]) -> RoutingTable:
                     max_wait=float(m["max_wait"]),
                     queue_limit=int(m["queue_limit"]),
                     state=str(m["state"]),
+                    continues=bool(m.get("continues", False)),
                     endpoints=tuple(
                         Endpoint(**{**e, "tier": Tier(e["tier"])}) for e in m["endpoints"]
                     ),

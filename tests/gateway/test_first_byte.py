@@ -9,6 +9,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from elasticd.gateway.call import Call
+from elasticd.gateway.continuation.terms import NotContinued
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.stall import PASSED_OVER, Pulse, Stalled, Stalls
 from tests.gateway.harness import Connection, ScriptedEngine, Stand, StubEngine, error_of, stand
@@ -73,11 +74,14 @@ async def test_two_silent_replicas_are_enough_and_the_answer_is_504(stream: bool
         assert three.connections == []
 
 
+WHOLE = NotContinued("it is not streamed")
+
+
 async def test_every_byte_to_anybody_is_a_sign_of_life_of_its_replica() -> None:
     relay = Relay(connect_timeout=5.0)
     body = b'{"messages": [], "max_tokens": 1}'
     headers = CIMultiDictProxy(CIMultiDict[str]())
-    call = Call("r", "r", "POST", "/v1/chat/completions", headers, body, "m", False, 5, None)
+    call = Call("r", "r", "POST", "/v1/chat/completions", headers, body, "m", False, 5, None, WHOLE)
     async with StubEngine() as engine, StubEngine() as other:
         async with (
             relay.exchange(engine.endpoint("a"), call) as talking,

@@ -14,8 +14,9 @@ def endpoint(
     weight: float = 1.0,
     url: str = "http://127.0.0.1:1",
     key: str = "key",
+    spec_hash: str = "hash",
 ) -> Endpoint:
-    return Endpoint(replica_id, incarnation, url, key, slots, tier, "n1", "hash", weight)
+    return Endpoint(replica_id, incarnation, url, key, slots, tier, "n1", spec_hash, weight)
 
 
 def route(
@@ -24,8 +25,9 @@ def route(
     max_wait: float = 60.0,
     queue_limit: int = 100,
     state: str = "starting 1 replica",
+    continues: bool = False,
 ) -> ModelRoute:
-    return ModelRoute(model, endpoints, max_wait, queue_limit, state)
+    return ModelRoute(model, endpoints, max_wait, queue_limit, state, continues)
 
 
 def table(*routes: ModelRoute, version: int = 1, epoch: int = 1) -> RoutingTable:

@@ -253,3 +253,18 @@ def test_counts_tell_the_peak_and_lose_no_arrival() -> None:
 
 def test_a_model_without_requests_is_counted_as_zero() -> None:
     assert opened().counts() == (ModelCount("m", 0, 0, 0, 0),)
+
+
+def test_an_answer_that_has_begun_goes_on_with_a_replica_of_its_spec_or_waits() -> None:
+    older = endpoint("a", spec_hash="one")
+    admission = opened(older, endpoint("b", spec_hash="two"))
+    _, outcomes = admission.submit(Ask("m"), 0.0)
+    lease = lease_of(outcomes)
+    assert lease.endpoint is older
+    admission.failed(older, 0.0)
+    admission.leave(lease.ticket.id, 0.0)
+    ticket, outcomes = admission.retry(lease, 0.0, lost=True, begun=True)
+    assert outcomes == []
+    newcomer = endpoint("c", spec_hash="one")
+    outcomes = admission.apply(table(route(newcomer), version=2), 1.0)
+    assert outcomes == [Granted(Lease(ticket, newcomer))]

@@ -52,7 +52,7 @@ class ModelSpec:
     `weights` names what must lie on a node before the engine starts (`hf:REPO@COMMIT`; empty:
     nothing to fetch). `unresolved` says why the source is not known exactly yet: nothing is
     started or bought before it is. After `start_attempts` failed starts in a row the model counts
-    as failed.
+    as failed. `continues`: a stream whose replica is lost goes on with another one.
     """
 
     name: str
@@ -74,6 +74,7 @@ class ModelSpec:
     start_attempts: int = 5
     shape: ModelShape | None = None
     memory: MemorySettings = field(default_factory=MemorySettings)
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class Routes:
             max_wait=0.0 if hopeless else model.spec.max_wait,
             queue_limit=model.spec.queue_limit,
             state="" if served else _waiting_for(state, model),
+            continues=model.spec.continues,
         )
 
 

@@ -7,10 +7,12 @@ import re
 import secrets
 from dataclasses import dataclass
 from email.message import Message
+from typing import Any
 
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
+from elasticd.gateway.continuation.terms import NotContinued, Terms, terms_of
 from elasticd.gateway.errors import ApiError, bad_request, no_route, wrong_method
 from elasticd.traffic.tickets import DEFAULT_PRIORITY
 
@@ -28,7 +30,8 @@ class Call:
     """One request for a replica. `target` is path and query as the client wrote them.
 
     `engine_id` names the request towards engines: unlike a client's own id it is never used twice.
-    `timeout` in seconds, `None`: no limit of the client's.
+    `timeout` in seconds, `None`: no limit of the client's. `terms`: on which its stream may be
+    continued on another replica, or why it may not.
     """
 
     request_id: str
@@ -41,6 +44,7 @@ class Call:
     streamed: bool
     priority: int
     timeout: float | None
+    terms: Terms | NotContinued
 
 
 def request_id_of(request: web.BaseRequest) -> str:
@@ -60,10 +64,11 @@ def call_of(request: web.BaseRequest, body: bytes, request_id: str, max_priority
     timeout = _timeout(request.headers.get("X-Request-Timeout"))
     if not body and request.method not in ("POST", "PUT", "PATCH"):
         raise _nowhere(request)
+    fields: dict[str, Any] = {}
     if request.content_type == "multipart/form-data":
         model, streamed = _read_form(body, request.headers["Content-Type"])
     else:
-        model, streamed = _read_json(body)
+        fields, model, streamed = _read_json(body)
     own = "X-Request-Id" in request.headers
     return Call(
         request_id=request_id,
@@ -76,7 +81,11 @@ def call_of(request: web.BaseRequest, body: bytes, request_id: str, max_priority
         streamed=streamed,
         priority=priority,
         timeout=timeout,
+        terms=terms_of(request.rel_url.raw_path, fields) if streamed else _NOT_STREAMED,
     )
+
+
+_NOT_STREAMED = NotContinued("it is not streamed")
 
 
 def _nowhere(request: web.BaseRequest) -> ApiError:
@@ -86,7 +95,7 @@ def _nowhere(request: web.BaseRequest) -> ApiError:
     return no_route(request.method, path)
 
 
-def _read_json(body: bytes) -> tuple[str, bool]:
+def _read_json(body: bytes) -> tuple[dict[str, Any], str, bool]:
     try:
         fields = json.loads(body) if body else {}
     except (ValueError, RecursionError) as bad:
@@ -96,7 +105,7 @@ def _read_json(body: bytes) -> tuple[str, bool]:
     model = fields.get("model")
     if not isinstance(model, str) or not model:
         raise _no_model()
-    return model, fields.get("stream") is True
+    return fields, model, fields.get("stream") is True
 
 
 def _read_form(body: bytes, content_type: str) -> tuple[str, bool]:

@@ -62,7 +62,7 @@ class GatewayConfig:
     max_body: int = 64 * MIB
     answer_buffer: int = 32 * MIB
     max_header: int = 16 * 1024
-    max_losses: int = 4
+    max_losses: int = 3
 
     def __post_init__(self) -> None:
         if not self.api_keys and not _is_loopback(self.host):

@@ -65,9 +65,10 @@ class Desk:
             self._poke()
         return self._claim(ticket, outcomes)
 
-    def claim_again(self, lease: Lease, *, lost: bool) -> Claim:
-        """The place of a request whose replica failed it; its former claim has been left."""
-        return self._claim(*self._admission.retry(lease, self._now(), lost=lost))
+    def claim_again(self, lease: Lease, *, lost: bool, begun: bool = False) -> Claim:
+        """The place of a request whose replica failed it, see `Admission.retry`; its former claim
+        has been left."""
+        return self._claim(*self._admission.retry(lease, self._now(), lost=lost, begun=begun))
 
     def leave(self, ticket: Ticket) -> None:
         """Ends a claim; the slot goes to the next request at once."""

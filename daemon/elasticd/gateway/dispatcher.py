@@ -1,9 +1,9 @@
 """One request from its arrival to its last byte: ticket → lease → relay, and again if need be.
 
 Until the first byte of the answer is with the client a replica that fails is replaced invisibly,
-by the rules of `Replay`. After it, a stream ends with one error event; `_broken_stream` is the
-seam where a continuation on another replica will take over. What an engine answers to a request
-goes to the client unchanged, and a 4xx says nothing against the replica.
+by the rules of `Replay`. After it, a stream goes on elsewhere where it can (`Journey`), or ends
+with one error event. What an engine answers to a request goes to the client unchanged, and a 4xx
+says nothing against the replica.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import structlog
 from elasticd.gateway import errors
 from elasticd.gateway.call import Call
 from elasticd.gateway.config import GatewayConfig
+from elasticd.gateway.continuation.engines import Engines
 from elasticd.gateway.desk import Desk
 from elasticd.gateway.errors import ApiError
 from elasticd.gateway.failures import (
@@ -29,11 +30,11 @@ from elasticd.gateway.failures import (
     ReplicaSilent,
     failure_told,
 )
+from elasticd.gateway.journey import Journey, check_goes_on
 from elasticd.gateway.refusal import in_shape
 from elasticd.gateway.relay import Exchange, Relay
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
-from elasticd.gateway.sse import EventFramer
 from elasticd.gateway.stall import Stalled, Stalls
 from elasticd.traffic.tickets import Ask, Lease
 
@@ -53,11 +54,17 @@ class Dispatcher:
     """Answers calls by way of leases."""
 
     def __init__(
-        self, config: GatewayConfig, desk: Desk, relay: Relay, reports: BrokenReplicas
+        self,
+        config: GatewayConfig,
+        desk: Desk,
+        relay: Relay,
+        engines: Engines,
+        reports: BrokenReplicas,
     ) -> None:
         self._config = config
         self._desk = desk
         self._relay = relay
+        self._engines = engines
         self._reports = reports
         self._stalls = Stalls()
 
@@ -90,57 +97,71 @@ class Dispatcher:
             raise errors.timed_out(seconds) from late
 
     async def _answer(self, call: Call, key: str, reply: Reply) -> None:
-        replay = Replay(call.model, self._config.max_losses)
+        journey = Journey(call, reply, Replay(call.model, self._config.max_losses))
         try:
-            await self._try_replicas(call, key, reply, replay)
+            await self._try_replicas(journey, key)
         except ApiError:
-            if replay.fault is None or reply.bytes_sent:
+            if journey.replay.fault is None or reply.bytes_sent:
                 raise
-            await _give(reply, replay.fault.opening)
+            await _give(reply, journey.replay.fault.opening)
 
-    async def _try_replicas(self, call: Call, key: str, reply: Reply, replay: Replay) -> None:
+    async def _try_replicas(self, journey: Journey, key: str) -> None:
+        call, reply, replay = journey.call, journey.reply, journey.replay
         claim = self._desk.claim(Ask(call.model, call.priority, key))
         while True:
             async with claim:
                 waiting = claim.lease()
                 lease = await (reply.patiently(waiting) if call.streamed else waiting)
-                failure = await self._attempt(lease, call, reply, replay)
+                failure = await self._attempt(lease, journey)
             if failure is None:
                 return
             _log.warning(
-                "replica failed before the first byte",
+                "stream broken" if journey.begun else "replica failed before the first byte",
                 request_id=call.request_id,
                 replica=lease.endpoint.replica_id,
                 error=str(failure),
             )
-            replay.failed(lease, failure)
-            claim = self._desk.claim_again(lease, lost=not isinstance(failure, ReplicaRefused))
+            if journey.begun and await journey.go_on(failure):
+                return
+            replay.failed(lease, failure, begun=journey.begun)
+            lost = not isinstance(failure, ReplicaRefused)
+            claim = self._desk.claim_again(lease, lost=lost, begun=journey.begun)
 
-    async def _attempt(
-        self, lease: Lease, call: Call, reply: Reply, replay: Replay
-    ) -> ReplicaFailed | None:
-        """One replica's try; returns the failure if nothing of an answer has been sent."""
-        async with self._relay.exchange(lease.endpoint, call) as exchange:
+    async def _attempt(self, lease: Lease, journey: Journey) -> ReplicaFailed | None:
+        """One replica's try; returns the failure if another one may try."""
+        call, reply, replay = journey.call, journey.reply, journey.replay
+        asked = journey.asked(self._engines.facts(lease.endpoint.spec_hash))
+        async with self._relay.exchange(lease.endpoint, asked) as exchange:
             try:
                 start = self._open(exchange, call.streamed)
                 opening = await (reply.patiently(start) if call.streamed else start)
-                if opening.head.status in _FAULTS:
+                if opening.head.status in _FAULTS and not journey.begun:
                     self._check_fault(lease, opening, replay)
+                if journey.begun:
+                    check_goes_on(opening)
             except ReplicaFailed as failure:
-                self._note(lease, failure)
-                if isinstance(failure, ReplicaLost) and not failure.gone:
-                    failure.gone = await self._is_gone(lease)
+                await self._look_at(lease, failure)
                 return failure
             if opening.head.status not in _FAULTS:
                 self._desk.replica_answered(lease)
                 if replay.suspect is not None:
                     self._desk.replica_failed(replay.suspect)
             opening.head.headers["X-Elasticd-Replica"] = lease.endpoint.replica_id
-            if opening.complete:
+            if opening.complete and not journey.begun:
                 await _give(reply, opening)
-            else:
-                await self._stream(lease, call, exchange, opening, reply)
+                return None
+            exchange.limit_silence(self._config.idle_timeout)
+            try:
+                await journey.stream(exchange, opening)
+            except ReplicaFailed as failure:
+                await self._look_at(lease, failure)
+                return failure
         return None
+
+    async def _look_at(self, lease: Lease, failure: ReplicaFailed) -> None:
+        self._note(lease, failure)
+        if isinstance(failure, ReplicaLost) and not failure.gone:
+            failure.gone = await self._is_gone(lease)
 
     def _check_fault(self, lease: Lease, opening: Opening, replay: Replay) -> None:
         """Raises `EngineFault` if another replica should try, and the answer can be kept."""
@@ -176,41 +197,6 @@ class Dispatcher:
             if len(held) > most:
                 return Opening(head, bytes(held), complete=False)
         return Opening(head, bytes(held), complete=True)
-
-    async def _stream(
-        self, lease: Lease, call: Call, exchange: Exchange, opening: Opening, reply: Reply
-    ) -> None:
-        """Passes on the rest as it comes, in whole events where it is events."""
-        events = opening.head.events
-        framer = EventFramer()
-        await reply.begin(opening.head.status, opening.head.headers, events=events)
-        exchange.limit_silence(self._config.idle_timeout)
-        data = opening.data
-        try:
-            while data:
-                whole = framer.feed(data) if events else data
-                if whole:
-                    await reply.write(whole)
-                data = await exchange.read()
-        except ReplicaFailed as failure:
-            self._note(lease, failure)
-            self._broken_stream(lease, call, failure)
-        rest = framer.flush()
-        if rest:
-            await reply.write(rest)
-        await reply.end()
-
-    def _broken_stream(self, lease: Lease, call: Call, failure: ReplicaFailed) -> None:
-        """The replica is gone in mid-stream: the client is told, never left to guess."""
-        _log.warning(
-            "stream broken",
-            request_id=call.request_id,
-            replica=lease.endpoint.replica_id,
-            error=str(failure),
-        )
-        if isinstance(failure, ReplicaSilent):
-            raise errors.replica_silent(call.model, failure.seconds) from failure
-        raise errors.replica_lost(call.model) from failure
 
     def _note(self, lease: Lease, failure: ReplicaFailed) -> None:
         """Sets the replica aside and reports it, unless the request alone may be to blame."""

@@ -246,6 +246,15 @@ def replica_lost(model: str) -> ApiError:
     return ApiError(502, "replica_lost", message)
 
 
+def suspect(model: str, losses: int) -> ApiError:
+    """So many replicas were lost under one request that it may be what breaks them."""
+    message = (
+        f"{losses} replicas of `{model}` were lost while they worked on this request, so it is not "
+        "tried again; if it is not the request, send it again"
+    )
+    return ApiError(502, "replica_lost", message)
+
+
 def engine_refused(status: int, words: str) -> ApiError:
     """An engine's own refusal that is no JSON: its HTTP library or a proxy before it speaks."""
     said = f": {words}" if words else ""

@@ -55,6 +55,12 @@ _KEEPALIVE = 3.0
 """Seconds an idle connection is kept: below the 5 s after which uvicorn closes it, so that a
 request is never sent into a connection that is just closing."""
 
+_FETCH = 30.0
+"""Seconds for a document of a replica's guard: a tokenizer has megabytes."""
+
+_PASSING = frozenset((401, 429, 500, 502, 503, 504))
+"""Statuses that say nothing of whether it has the document."""
+
 _PROBE = 1.0
 """Seconds a replica gets to accept a connection when it must show that it lives."""
 
@@ -189,6 +195,21 @@ class Relay:
             yield exchange
         finally:
             exchange.close()
+
+    async def fetch(self, endpoint: Endpoint, path: str) -> bytes | None:
+        """A document of the replica's guard; `None`: it has none. Raises `ReplicaLost`."""
+        try:
+            async with self._session.get(
+                URL(endpoint.url.rstrip("/") + path),
+                headers={"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {},
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=_FETCH),
+            ) as response:
+                if response.status in _PASSING:
+                    raise ReplicaLost(f"status {response.status}")
+                return await response.read() if response.status == 200 else None
+        except (aiohttp.ClientError, OSError) as broken:
+            raise ReplicaLost(_words(broken)) from broken
 
     async def lives(self, endpoint: Endpoint) -> bool:
         """Whether the replica still accepts connections. Many who ask at once ask once."""

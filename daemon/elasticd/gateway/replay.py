@@ -1,17 +1,20 @@
 """How often one request may be started again; the rules are documented in docs/gateway.md.
 
-Only before a byte of the answer is with the client. What the replica did with the request decides:
+Before a byte of the answer is with the client, what the replica did with the request decides:
 
 * It never took it (refused, busy, shutting down): always elsewhere, as long as it may wait.
 * It took it and is gone: elsewhere, until so many losses that the request itself is suspect.
 * It took it, failed, and still lives: once more, elsewhere. It may be the request.
 * It answered with a fault of its own (500, 502, 504): once more, if there is another replica; if
   that one fails too, the client gets the engine's answer as it is.
+
+Once a part of the answer is with the client every way to lose the replica is one loss, and so many
+of them make the request suspect.
 """
 
 from __future__ import annotations
 
-from elasticd.gateway.errors import ApiError, no_first_byte, replica_lost
+from elasticd.gateway.errors import ApiError, no_first_byte, replica_lost, suspect
 from elasticd.gateway.failures import (
     EngineFault,
     ReplicaFailed,
@@ -40,14 +43,15 @@ class Replay:
         """Whether a fault answer may still be tried elsewhere."""
         return self._strikes == 0
 
-    def failed(self, lease: Lease, failure: ReplicaFailed) -> None:
-        """Takes note. Raises `ApiError` if the request is not started again."""
+    def failed(self, lease: Lease, failure: ReplicaFailed, *, begun: bool = False) -> None:
+        """Takes note. Raises `ApiError` if the request is not tried again. `begun`: a part of the
+        answer is with the client."""
         if isinstance(failure, ReplicaRefused):
             return
-        if isinstance(failure, ReplicaLost) and failure.gone:
+        if begun or (isinstance(failure, ReplicaLost) and failure.gone):
             self._losses += 1
             if self._losses >= self._max_losses:
-                raise replica_lost(self._model)
+                raise suspect(self._model, self._losses)
             return
         self._strikes += 1
         if isinstance(failure, EngineFault):

@@ -48,7 +48,7 @@ class Reply:
         task = asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait({task}, timeout=self._patience))[0]:
-                await self._comment()
+                await self.comment(sse.COMMENT)
             return task.result()
         finally:
             if not task.done():
@@ -99,9 +99,10 @@ class Reply:
         elif self._request.transport is not None:
             self._request.transport.abort()
 
-    async def _comment(self) -> None:
+    async def comment(self, text: bytes) -> None:
+        """Something that clients of an event stream pass over."""
         await self.begin(200, CIMultiDict(sse.HEADERS), events=True)
-        await self.response.write(sse.COMMENT)
+        await self.response.write(text)
 
     def _head(self, headers: Mapping[str, str]) -> CIMultiDict[str]:
         head = CIMultiDict(headers)

@@ -21,6 +21,7 @@ from aiohttp import web
 from elasticd.clock import Clock
 from elasticd.errors import ElasticdError
 from elasticd.gateway.config import GatewayConfig
+from elasticd.gateway.continuation.engines import Engines
 from elasticd.gateway.desk import Desk
 from elasticd.gateway.dispatcher import Dispatcher
 from elasticd.gateway.edge import EdgeServer
@@ -32,6 +33,7 @@ from elasticd.gateway.reporter import Reporter
 from elasticd.gateway.table_store import load_table
 from elasticd.ops import limits
 from elasticd.ops.door import Door
+from elasticd.routing_table import RoutingTable
 from elasticd.threads import in_thread
 from elasticd.traffic.admission import Admission
 
@@ -132,15 +134,22 @@ class Gateway:
             reporter = Reporter(link, admission)
             desk = Desk(admission, Clock().now, reporter.poke)
             stack.callback(desk.close)
+            self.engines = engines = Engines(relay)
+            stack.callback(engines.close)
+
+            def apply(table: RoutingTable) -> None:
+                desk.apply(table)
+                engines.follow(table)
+
             table = load_table(config.table_file)
             if table is not None:
-                desk.apply(table)
-            self._dispatcher = Dispatcher(config, desk, relay, reporter)
+                apply(table)
+            self._dispatcher = Dispatcher(config, desk, relay, engines, reporter)
             stack.callback(self._dispatcher.close)
             self._keys = KeyRing(config.api_keys)
             self._front = Front(config, lambda: admission.table, self._keys, self._dispatcher)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            feed = TableFeed(link, config.table_file, table, desk.apply)
+            feed = TableFeed(link, config.table_file, table, apply)
             for work, name in ((feed.run(), "table feed"), (reporter.run(), "reporter")):
                 stack.callback(tasks.create_task(work, name=name).cancel)
             await self._listen(stack)

@@ -1,15 +1,19 @@
 """The engine's door: an ASGI middleware that wants the replica's key. Standard library only.
 
 vLLM loads it by `--middleware elasticd.node.engine_guard.KeyGuard`. Its own API key leaves some
-paths open; here everything but `/health` and `/metrics` is shut.
+paths open; here everything but `/health` and `/metrics` is shut. Who has the key is also told what
+it takes to go on with this engine's answers elsewhere (`engine_facts`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
+
+from elasticd.node.engine_facts import FACTS_PATH, TOKENIZER_PATH, read_facts, read_tokenizer
 
 KEY_VARIABLE = "ELASTICD_ENGINE_KEY"
 OPEN_PATHS = frozenset({"/health", "/metrics"})
@@ -38,8 +42,15 @@ class KeyGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if kind == "lifespan" or self._may_pass(scope):
+        if kind == "lifespan":
             await self._app(scope, receive, send)
+        elif self._may_pass(scope):
+            reader = _READERS.get(scope["path"]) if kind == "http" else None
+            if reader is None:
+                await self._app(scope, receive, send)
+            else:
+                # In a thread: a large vocabulary takes a while, and streams must flow meanwhile.
+                await _tell(send, await asyncio.to_thread(reader, scope))
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
@@ -51,6 +62,9 @@ class KeyGuard:
         return hmac.compare_digest(_authorization(scope["headers"]), self._wanted)
 
 
+_READERS = {FACTS_PATH: read_facts, TOKENIZER_PATH: read_tokenizer}
+
+
 def _authorization(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The one `Authorization` header; none or several count as nothing."""
     found = [value for name, value in headers if name.lower() == b"authorization"]
@@ -58,15 +72,16 @@ def _authorization(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 async def _refuse(send: Send) -> None:
-    await send(
-        {
-            "type": "http.response.start",
-            "status": 401,
-            "headers": [
-                (b"content-type", b"application/json"),
-                (b"content-length", str(len(_BODY)).encode()),
-                (b"www-authenticate", b"Bearer"),
-            ],
-        }
-    )
-    await send({"type": "http.response.body", "body": _BODY})
+    await _answer(send, 401, _BODY, (b"www-authenticate", b"Bearer"))
+
+
+async def _tell(send: Send, document: bytes | None) -> None:
+    """Not found: it is not known, or not of this engine."""
+    await _answer(send, 404 if document is None else 200, document or b"{}")
+
+
+async def _answer(send: Send, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    headers = [(b"content-type", b"application/json"), length, *more]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

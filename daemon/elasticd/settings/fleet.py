@@ -132,6 +132,7 @@ def _model(
         start_attempts=model.start_attempts,
         shape=shape,
         memory=read_settings(engine.args) if engine.kind == "vllm" else MemorySettings(),
+        continues=engine.kind == "vllm" and model.recovery == "continue",
     )
 
 

@@ -128,6 +128,9 @@ class Model(Section):
     """How long requests may run without a single token before the replica is replaced."""
     drain_timeout: Duration = 60.0
     """What running requests get when their replica goes."""
+    recovery: Literal["continue", "fail"] = "continue"
+    """When a replica is lost, its streams go on with another one where they can, or end with an
+    error. `continue` is for `engine: vllm`; other engines' streams end."""
 
     @field_validator("engine", mode="before")
     @classmethod

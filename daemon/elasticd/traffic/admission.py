@@ -66,16 +66,20 @@ class Admission:
         self._keep(ticket)
         return ticket, outcomes
 
-    def retry(self, lease: Lease, now: float, *, lost: bool) -> tuple[Ticket, list[Outcome]]:
-        """A request whose replica failed before the first byte asks again, at its old place.
+    def retry(
+        self, lease: Lease, now: float, *, lost: bool, begun: bool = False
+    ) -> tuple[Ticket, list[Outcome]]:
+        """A request whose replica failed asks again, at its old place.
 
-        `lost`: the replica had taken the request. The old lease must have been left.
+        `lost`: the replica had taken the request. `begun`: its client has a part of the answer, so
+        only a replica of the same spec can go on with it. The old lease must have been left.
         """
         assert lease.ticket.id not in self._leases, "leave the lease before asking again"
         old = lease.ticket
         ticket = replace(
             self._mint(old.ask, arrived=old.arrived, now=now),
             tried=old.tried | {replica_key(lease.endpoint)},
+            spec_hash=lease.endpoint.spec_hash if begun else "",
         )
         if not lost:
             ticket = replace(ticket, deadline=old.deadline)
@@ -253,7 +257,7 @@ class Admission:
     def _next_lease(self, route: ModelRoute, line: Line, now: float) -> Lease | None:
         """A retry that must wait, since only replicas it has tried are free, blocks nobody."""
         for ticket in line.in_order():
-            endpoint = self._router.choose(route, ticket.tried, now)
+            endpoint = self._router.choose(route, ticket.tried, now, ticket.spec_hash)
             if endpoint is not None:
                 return Lease(ticket, endpoint)
             if not ticket.tried:

@@ -56,9 +56,15 @@ class Router:
         self._standings: dict[ReplicaKey, _Standing] = {}
         self._open: frozenset[ReplicaKey] = frozenset()
 
-    def choose(self, route: ModelRoute, tried: Set[ReplicaKey], now: float) -> Endpoint | None:
-        """The replica for one request now; `None` while every replica it may use is full."""
-        free = [e for e in self._candidates(route, tried, now) if self.in_flight(e) < e.slots]
+    def choose(
+        self, route: ModelRoute, tried: Set[ReplicaKey], now: float, spec_hash: str = ""
+    ) -> Endpoint | None:
+        """The replica for one request now; `None` while every replica it may use is full.
+
+        `spec_hash`: of what the replica must be; empty: of any.
+        """
+        candidates = self._candidates(route, tried, now, spec_hash)
+        free = [e for e in candidates if self.in_flight(e) < e.slots]
         return min(free, key=self._preference, default=None)
 
     def usable(self, route: ModelRoute, now: float, beside: Set[ReplicaKey] = frozenset()) -> bool:
@@ -133,10 +139,14 @@ class Router:
         return counts
 
     def _candidates(
-        self, route: ModelRoute, tried: Set[ReplicaKey], now: float
+        self, route: ModelRoute, tried: Set[ReplicaKey], now: float, spec_hash: str
     ) -> Sequence[Endpoint]:
         """The best group that has a member: untried before tried, open before last resort."""
-        able = [e for e in route.endpoints if self._able(e, now)]
+        able = [
+            e
+            for e in route.endpoints
+            if self._able(e, now) and (not spec_hash or e.spec_hash == spec_hash)
+        ]
         untried = [e for e in able if replica_key(e) not in tried] if tried else able
         for group in (untried, able):
             for tier in (Tier.OPEN, Tier.LAST_RESORT):

@@ -25,13 +25,18 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A waiting request. `deadline` in seconds; `tried` are replicas that failed it before."""
+    """A waiting request. `deadline` in seconds; `tried` are replicas that failed it before.
+
+    `spec_hash`: only replicas of this spec may take it, for they go on with what another began;
+    empty: any.
+    """
 
     id: int
     ask: Ask
     arrived: float
     deadline: float
     tried: frozenset[ReplicaKey] = frozenset()
+    spec_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)

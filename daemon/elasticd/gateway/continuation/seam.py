@@ -1,0 +1,227 @@
+"""A stream that goes on elsewhere: what the next replica is asked, and what its answer becomes.
+
+For streams without a parser: prompt and emitted ids are the prompt of a text completion, whose ids
+alone are used. Pure: bytes in, bytes out; the dispatcher finds the replicas and moves the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from elasticd.gateway.continuation.engine import EngineFacts
+from elasticd.gateway.continuation.record import DONE, Told, Unreadable, documents, read_told
+from elasticd.gateway.continuation.terms import Kind, Terms
+from elasticd.gateway.continuation.text import OwnText, Stops
+from elasticd.gateway.sse import event
+
+PATH = "/v1/completions"
+"""Where an answer goes on."""
+
+MARK = b": continued on another replica\n\n"
+"""An SSE comment: clients pass over it, people who look for the seam find it."""
+
+
+_FAILED = (b'data: {"error"', b'"finish_reason":"abort"')
+"""How vLLM ends a stream that it could not finish; within a JSON string the quotes were escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """All that a client still lacks: nothing needs to be asked for it."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The body of a request to `PATH` on a replica of the same spec."""
+
+    body: bytes
+
+
+class Broken(Exception):
+    """The answer that goes on has broken off, too, or is none."""
+
+
+class Seam:
+    """One streamed answer over all its replicas. `keep` while the first one lives, then `lost`."""
+
+    def __init__(self, terms: Terms, facts: EngineFacts) -> None:
+        self._terms = terms
+        self._facts = facts
+        self._kept: list[bytes] = []
+        self._told: Told | None = None
+        self._text: OwnText | None = None
+        self._sent = 0
+        self.done = False
+        self.losses = 0
+
+    @property
+    def wants_ids(self) -> bool:
+        """Whether the client asked for token ids itself."""
+        return self._terms.wants_ids
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the first replica's stream has come to its end, and to no other."""
+        return self._kept[-1].rstrip().endswith(b"data: " + DONE) if self._kept else False
+
+    def keep(self, data: bytes) -> None:
+        """Whole events as they come from the first replica, with the ids in them. Raises `Broken`
+        where they say that it failed."""
+        if any(words in data for words in _FAILED):
+            raise Broken("an error in mid-stream")
+        self._kept.append(data)
+
+    def lost(self) -> Rest | Question:
+        """The replica is no more. Raises `Unreadable` where the stream cannot go on."""
+        self.losses += 1
+        if self._told is None:
+            self._told = read_told(self._terms.kind, b"".join(self._kept))
+            self._kept.clear()
+        told = self._told
+        if told.finish is not None:
+            return Rest(self._end(told))
+        if self._text is None:
+            self._text = self._own_text(told)
+        if len(told.ids) >= self._budget(told):
+            told.finish = "length"
+            return Rest(self._event(self._news(), "length", None, []) + self._end(told))
+        return Question(json.dumps(self._question(told), separators=(",", ":")).encode())
+
+    def feed(self, data: bytes) -> bytes:
+        """Whole events of the replica that goes on, as the client's own stream would have them.
+
+        Once `done`, the exchange is to be left, whether it has ended or not. Raises `Broken`.
+        """
+        out = []
+        try:
+            for document in documents(data):
+                if self.done:
+                    break
+                if document is None:
+                    raise Broken("the answer ended without a reason")
+                out.append(self._passed_on(document))
+        except Unreadable as bad:
+            raise Broken(str(bad)) from bad
+        return b"".join(out)
+
+    def _own_text(self, told: Told) -> OwnText:
+        terms = self._terms
+        stops = Stops(terms.stop, terms.include_stop, terms.min_tokens)
+        text = OwnText(self._facts.tokenizer, told.prompt, told.ids, stops)
+        if text.shown(finished=False) != told.text:
+            raise Unreadable("its text is not the text of its token ids")
+        self._sent = len(told.text)
+        return text
+
+    def _budget(self, told: Told) -> int:
+        """Tokens of the whole answer at most, as the engine counted them."""
+        facts, asked = self._facts, self._terms.max_tokens
+        limits = (
+            facts.max_model_len - len(told.prompt),
+            facts.max_tokens if asked is None else asked,
+            facts.most_tokens,
+        )
+        return min(limit for limit in limits if limit is not None)
+
+    def _question(self, told: Told) -> dict[str, Any]:
+        emitted = len(told.ids)
+        return {
+            **self._terms.sampling,
+            "model": told.model,
+            "prompt": [*told.prompt, *told.ids],
+            "stream": True,
+            "return_token_ids": True,
+            "max_tokens": self._budget(told) - emitted,
+            "min_tokens": max(0, self._terms.min_tokens - emitted),
+        }
+
+    def _passed_on(self, document: dict[str, Any]) -> bytes:
+        if "error" in document:
+            raise Broken(f"an error in mid-stream: {document['error']}")
+        if not document.get("choices"):
+            return b""
+        try:
+            (choice,) = document["choices"]
+            ids, reason = choice["token_ids"] or [], choice["finish_reason"]
+            stopped_by = choice.get("stop_reason")
+        except (KeyError, TypeError, ValueError) as bad:
+            raise Broken(f"an event is not as expected: {bad!r}") from bad
+        if reason == "abort":
+            raise Broken("the engine gave the answer up")
+        assert self._told is not None
+        self._told.fingerprint = document.get("system_fingerprint") or self._told.fingerprint
+        return self._with(self._told, ids, reason, stopped_by)
+
+    def _with(self, told: Told, ids: list[int], reason: str | None, stopped_by: Any) -> bytes:
+        text = self._text
+        assert text is not None
+        ended_by_token = reason == "stop" and not isinstance(stopped_by, str)
+        taken: list[int] = []
+        for at, token_id in enumerate(ids, 1):
+            taken.append(token_id)
+            if ended_by_token and at == len(ids) and not self._terms.include_stop:
+                text.skip()
+            elif (string := text.add(token_id)) is not None:
+                reason, stopped_by = "stop", string
+                break
+        told.ids += taken
+        told.finish = reason
+        out = self._event(self._news(), reason, stopped_by, taken)
+        return out if reason is None else out + self._end(told)
+
+    def _news(self) -> str:
+        """Text that the client has not been shown yet, and may be."""
+        assert self._text is not None
+        assert self._told is not None
+        shown = self._text.shown(finished=self._told.finish is not None)
+        new, self._sent = shown[self._sent :], max(self._sent, len(shown))
+        return new
+
+    def _end(self, told: Told) -> bytes:
+        """What comes after the last event of the answer itself."""
+        self.done = True
+        out = b""
+        if (self._terms.usage or self._facts.always_usage) and not told.usage and not told.done:
+            out += self._packed({**self._head(told), "choices": [], "usage": self._usage(told)})
+        if not told.done:
+            out += event(DONE)
+        return out
+
+    def _event(self, text: str, reason: str | None, stopped_by: Any, ids: list[int]) -> bytes:
+        told, terms = self._told, self._terms
+        assert told is not None
+        choice: dict[str, Any] = {"index": 0}
+        if terms.kind is Kind.CHAT:
+            choice |= {"delta": {"content": text}, "logprobs": None, "finish_reason": reason}
+            if reason is not None:
+                choice["stop_reason"] = stopped_by
+        else:
+            choice |= {"text": text, "logprobs": None, "finish_reason": reason}
+            choice |= {"stop_reason": stopped_by, "prompt_token_ids": None}
+        choice["token_ids"] = ids if terms.wants_ids else None
+        document = {**self._head(told), "choices": [choice]}
+        if terms.running_usage or self._facts.always_usage:
+            document["usage"] = self._usage(told)
+        elif reason is not None and not terms.usage and told.fingerprint is not None:
+            document["system_fingerprint"] = told.fingerprint
+        return self._packed(document)
+
+    def _head(self, told: Told) -> dict[str, Any]:
+        name = "chat.completion.chunk" if self._terms.kind is Kind.CHAT else "text_completion"
+        return {"id": told.id, "object": name, "created": told.created, "model": told.model}
+
+    def _usage(self, told: Told) -> dict[str, int]:
+        prompt, completion = len(told.prompt), len(told.ids)
+        return {
+            "prompt_tokens": prompt,
+            "total_tokens": prompt + completion,
+            "completion_tokens": completion,
+        }
+
+    @staticmethod
+    def _packed(document: dict[str, Any]) -> bytes:
+        return event(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())

@@ -1,0 +1,167 @@
+"""One request over all the replicas it takes: what each is asked, what its client has by then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NoReturn
+
+import structlog
+
+from elasticd.gateway import errors
+from elasticd.gateway.call import Call
+from elasticd.gateway.continuation import seam as seams
+from elasticd.gateway.continuation.engine import EngineFacts
+from elasticd.gateway.continuation.ids import asking_for_ids, without_ids
+from elasticd.gateway.continuation.record import Unreadable
+from elasticd.gateway.continuation.seam import Broken, Rest, Seam
+from elasticd.gateway.continuation.terms import Kind, NotContinued, Terms
+from elasticd.gateway.failures import Opening, ReplicaFailed, ReplicaLost, ReplicaSilent
+from elasticd.gateway.relay import Exchange
+from elasticd.gateway.replay import Replay
+from elasticd.gateway.reply import Reply
+from elasticd.gateway.sse import EventFramer
+
+_log = structlog.get_logger("elasticd.gateway")
+
+
+class Journey:
+    """One request. `begun`: its client has a part of the answer, so it cannot start again."""
+
+    def __init__(self, call: Call, reply: Reply, replay: Replay) -> None:
+        self.call = call
+        self.reply = reply
+        self.replay = replay
+        self.begun = False
+        self._seam: Seam | None = None
+        self._terms = call.terms
+        self._why_not = ""
+        self._question: Call | None = None
+
+    def asked(self, facts: EngineFacts | None) -> Call:
+        """What a replica of which these facts are known is asked."""
+        if self._question is not None:
+            return self._question
+        self._seam = None
+        terms = may_be_continued(self._terms, facts)
+        if isinstance(terms, NotContinued) or facts is None:
+            self._why_not = terms.reason if isinstance(terms, NotContinued) else ""
+            return self.call
+        self._seam = Seam(terms, facts)
+        if terms.wants_ids:
+            return self.call
+        return replace(self.call, body=asking_for_ids(self.call.body))
+
+    async def stream(self, exchange: Exchange, opening: Opening) -> None:
+        """Passes a stream on to its end. Raises `ReplicaFailed`."""
+        if self._question is None:
+            await self._pass_on(exchange, opening)
+        else:
+            await self._pass_on_rest(exchange, opening)
+
+    async def go_on(self, failure: ReplicaFailed) -> bool:
+        """After a loss: sees to what the next replica is asked; true if nothing is left to ask.
+
+        Raises `ApiError` where the stream ends here.
+        """
+        if self._seam is None:
+            self._give_up(failure, self._why_not)
+        try:
+            todo = self._seam.lost()
+        except Unreadable as bad:
+            self._give_up(failure, str(bad))
+        if isinstance(todo, Rest):
+            await self.reply.write(todo.data)
+            await self.reply.end()
+            return True
+        call = self.call
+        number = self._seam.losses
+        self._question = replace(
+            call,
+            target=seams.PATH,
+            body=todo.body,
+            engine_id=f"{call.engine_id}-{number}",
+        )
+        return False
+
+    async def _pass_on(self, exchange: Exchange, opening: Opening) -> None:
+        """The first replica's bytes as they come, in whole events where it is events."""
+        head, reply, seam = opening.head, self.reply, self._seam
+        framer = EventFramer()
+        await reply.begin(head.status, head.headers, events=head.events)
+        self.begun = True
+        if not head.events:
+            self._seam = seam = None
+        hide = seam is not None and not seam.wants_ids
+        data = opening.data
+        while data:
+            whole = framer.feed(data) if head.events else data
+            if whole and seam is not None:
+                _kept(seam, whole)
+                if hide:
+                    whole = without_ids(whole)
+            if whole:
+                await reply.write(whole)
+            data = await exchange.read()
+        if seam is not None and not seam.is_whole:
+            raise ReplicaLost("its stream ended before the answer did")
+        if rest := framer.flush():
+            await reply.write(rest)
+        await reply.end()
+
+    async def _pass_on_rest(self, exchange: Exchange, opening: Opening) -> None:
+        """What another replica's ids become."""
+        seam = self._seam
+        assert seam is not None
+        framer = EventFramer()
+        data = opening.data
+        await self.reply.comment(seams.MARK)
+        while data and not seam.done:
+            if ours := _continued(seam, framer.feed(data)):
+                await self.reply.write(ours)
+            data = b"" if seam.done else await exchange.read()
+        if not seam.done:
+            raise ReplicaLost("its stream ended before the answer did")
+        await self.reply.end()
+
+    def _give_up(self, failure: ReplicaFailed, why: str) -> NoReturn:
+        """The client is told, never left to guess."""
+        _log.warning("stream lost", request_id=self.call.request_id, error=str(failure), why=why)
+        if isinstance(failure, ReplicaSilent):
+            raise errors.replica_silent(self.call.model, failure.seconds) from failure
+        raise errors.replica_lost(self.call.model) from failure
+
+
+def _kept(seam: Seam, events: bytes) -> None:
+    try:
+        seam.keep(events)
+    except Broken as broken:
+        raise ReplicaLost(str(broken)) from broken
+
+
+def _continued(seam: Seam, events: bytes) -> bytes:
+    try:
+        return seam.feed(events)
+    except Broken as broken:
+        raise ReplicaLost(str(broken)) from broken
+
+
+def may_be_continued(
+    terms: Terms | NotContinued, facts: EngineFacts | None
+) -> Terms | NotContinued:
+    """The terms, if engines like this one can go on with them."""
+    if isinstance(terms, NotContinued):
+        return terms
+    if facts is None:
+        return NotContinued("nothing is known of its engine")
+    if facts.penalties:
+        return NotContinued("its engine counts repetitions in the answer alone")
+    if facts.parser and terms.kind is Kind.CHAT:
+        return NotContinued("a parser is on its stream")
+    return terms
+
+
+def check_goes_on(opening: Opening) -> None:
+    """Raises `ReplicaLost` unless it is the stream that was asked for."""
+    if opening.head.status != 200 or not opening.head.events:
+        told = opening.data[:300].decode("utf-8", "replace")
+        raise ReplicaLost(f"it does not go on: status {opening.head.status}: {told}")

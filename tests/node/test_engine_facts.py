@@ -1,0 +1,97 @@
+"""What an engine's guard tells of its engine to whoever has the key."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models
+
+from elasticd.node.engine_facts import FACTS_PATH, TOKENIZER_PATH
+from elasticd.node.engine_guard import KeyGuard
+
+KEY = (b"authorization", b"Bearer sesame")
+
+
+def vllm(**changes: Any) -> SimpleNamespace:
+    """The objects of a vLLM server, as far as they are looked at."""
+    chat = SimpleNamespace(
+        override_max_tokens=None,
+        default_sampling_params={"temperature": 0.7, "max_tokens": 2048},
+        parser_cls=None,
+        model_config=SimpleNamespace(max_model_len=4096),
+        enable_force_include_usage=False,
+        renderer=SimpleNamespace(
+            tokenizer=SimpleNamespace(_tokenizer=Tokenizer(models.WordLevel({"a": 0}, "a")))
+        ),
+    )
+    vars(chat).update(changes)
+    args = SimpleNamespace(enable_scale_out=True)
+    return SimpleNamespace(state=SimpleNamespace(openai_serving_chat=chat, args=args))
+
+
+async def told(path: str, app: Any, *headers: tuple[bytes, bytes]) -> tuple[int, bytes]:
+    sent: list[dict[str, Any]] = []
+
+    async def engine(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("the engine knows no such path")
+
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("the guard reads nothing")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "path": path, "headers": list(headers), "app": app}
+    await KeyGuard(engine)(scope, receive, send)
+    start, body = sent
+    assert dict(start["headers"])[b"content-length"] == str(len(body["body"])).encode()
+    return start["status"], body["body"]
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTICD_ENGINE_KEY", "sesame")
+
+
+async def test_what_it_takes_to_go_on_with_its_answers_is_told() -> None:
+    status, body = await told(FACTS_PATH, vllm(), KEY)
+    assert status == 200
+    assert json.loads(body) == {
+        "v": 1,
+        "tokenizer": True,
+        "parser": False,
+        "scale_out": True,
+        "max_model_len": 4096,
+        "max_tokens": 2048,
+        "most_tokens": None,
+        "penalties": False,
+        "always_usage": False,
+    }
+
+
+async def test_penalties_that_are_the_servers_own_are_told() -> None:
+    usual = {"presence_penalty": 0.5}
+    _, body = await told(FACTS_PATH, vllm(default_sampling_params=usual), KEY)
+    assert json.loads(body)["penalties"] is True
+
+
+async def test_the_tokenizer_is_the_one_in_use() -> None:
+    status, body = await told(TOKENIZER_PATH, vllm(), KEY)
+    assert status == 200
+    assert Tokenizer.from_str(body.decode()).get_vocab() == {"a": 0}
+
+
+@pytest.mark.parametrize("path", [FACTS_PATH, TOKENIZER_PATH])
+async def test_nobody_is_told_without_the_key(path: str) -> None:
+    status, _ = await told(path, vllm())
+    assert status == 401
+
+
+@pytest.mark.parametrize("path", [FACTS_PATH, TOKENIZER_PATH])
+async def test_an_engine_that_is_not_as_expected_tells_nothing(path: str) -> None:
+    for app in (SimpleNamespace(state=SimpleNamespace()), vllm(renderer=None), None):
+        status, _ = await told(path, app, KEY)
+        assert status == 404
