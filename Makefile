@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run demo venv lint check test e2e bench prove kills sweep alone schema clean
+.PHONY: run demo venv lint check test e2e bench prove kills sweep storm alone schema clean
 .DEFAULT_GOAL := run
 
 run: $(STAMP)                ## install, then serve until Ctrl-C
@@ -60,6 +60,10 @@ sweep: $(STAMP)              ## the controller killed at every commit and provid
 	$(BIN)/python -m tests.sweep $(if $(SEED),--seed $(SEED)) $(if $(POINTS),--points $(POINTS))
 
 SECONDS_DOWN ?= 300
+KILLS ?= 24
+storm: $(STAMP)              ## replicas killed under streams that must go on; KILLS=N SEED=N
+	$(BIN)/python -m tests.e2e.storm --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
 alone: $(STAMP)              ## real engines serve on while no controller runs; SECONDS_DOWN=N
 	$(BIN)/python -m tests.e2e.controller_down --seconds $(SECONDS_DOWN)
 
