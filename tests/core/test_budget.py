@@ -149,6 +149,20 @@ def test_a_node_that_still_drains_for_a_cap_stays_when_the_cap_is_raised_again()
     assert len(world.actions(LaunchNode)) == 3, "nothing was bought in its place"
 
 
+def test_a_node_that_the_budget_allows_again_stays_out_of_a_pool_that_was_closed() -> None:
+    world = world_with(Budget(), replicas=2)
+    world.start()
+    world.settle(rounds=5)
+    allowed = world.spec
+    world.spec = replace(allowed, budget=Budget(max_per_hour=1 * USD))
+    world.step(Configured(world.spec))
+    assert sorted(world.phases().values()) == ["draining", "ready"]
+    world.spec = replace(allowed, pools=(pool(max_nodes=0),))
+    for _ in range(2):
+        world.step(Configured(world.spec))
+        assert list(world.phases().values()) == ["draining", "draining"]
+
+
 def day(world: World, hours_left: float = 24.0) -> DayTold:
     return DayTold(world.now - (24.0 - hours_left) * 3600.0, world.now + hours_left * 3600.0)
 

@@ -162,8 +162,9 @@ def close_pools(state: State, step: Step) -> None:
             withdraw(state, step, node, CLOSED, f"max_nodes of {node.pool} is above 0 again")
     if not closed:
         return
-    for node in state.fleet.nodes({NodePhase.REQUESTED, NodePhase.BOOTING, NodePhase.READY}):
-        if node.pool in closed:
+    for node in state.fleet.nodes(_CAN_LEAVE | {NodePhase.REQUESTED}):
+        # Also those that drain already: when their reason passes, this one still holds.
+        if node.pool in closed and CLOSED not in node.notices:
             send_away(state, step, node, CLOSED, f"max_nodes of {node.pool} is 0")
 
 
