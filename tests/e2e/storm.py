@@ -36,7 +36,7 @@ from tests.e2e.storm_clients import Again, Client, Question, Told, Trigger, ques
 
 REPORT = ROOT / "build" / "reports" / "storm.json"
 MODEL, REPLICAS = "tiny", 3
-STREAMS = 8
+STREAMS = 16
 """Side by side at each kill."""
 _START, _AGAIN = 500.0, 300.0
 
@@ -120,9 +120,9 @@ class Storm:
 
         asked = [self._next() for _ in range(STREAMS)]
         streams = [
-            asyncio.create_task(self._client.ask(q, ids=True, heard=heard)) for q in asked[1:]
+            asyncio.create_task(self._client.ask(q, ids=True, heard=heard)) for q in asked[3:]
         ]
-        streams.append(asyncio.create_task(self._client.ask(asked[0])))
+        streams += [asyncio.create_task(self._client.ask(q)) for q in asked[:3]]
         victim = await trigger.struck
         await self._kill(victim, number)
         if number % 3 == 1:

@@ -128,7 +128,7 @@ class Trigger:
     """Strikes once one of the answers has grown so far; the replica to strike is its own."""
 
     def __init__(self, choice: random.Random) -> None:
-        self._tokens = choice.randrange(3, 120)
+        self._tokens = choice.randrange(3, 40)
         self.struck: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def heard(self, told: Told) -> None:
