@@ -10,7 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from elasticd.gateway import relay
+from elasticd.gateway.http.client_protocol import ReplicaConnection
+from elasticd.gateway.http.head import Address
+from elasticd.gateway.http.pool import Pool
 from elasticd.routing_table import Tier
 from tests.gateway.harness import (
     Connection,
@@ -210,15 +212,15 @@ async def test_a_dead_replica_that_comes_back_serves_again() -> None:
 async def test_our_own_lack_of_sockets_is_no_replicas_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = relay._watched_socket
+    real = Pool._connect
     none_left = True
 
-    def sometimes(address: tuple[int, int, int, str, object]) -> socket.socket:
+    async def sometimes(pool: Pool, address: Address) -> ReplicaConnection:
         if none_left:
             raise OSError(errno.EMFILE, "Too many open files")
-        return real(address)
+        return await real(pool, address)
 
-    monkeypatch.setattr(relay, "_watched_socket", sometimes)
+    monkeypatch.setattr(Pool, "_connect", sometimes)
     async with stand() as s, StubEngine() as engine:
         await s.publish(engine.endpoint())
         async with s.post() as answer:

@@ -30,9 +30,10 @@ from elasticd.gateway.failures import (
     ReplicaSilent,
     failure_told,
 )
+from elasticd.gateway.http.exchange import Exchange
 from elasticd.gateway.journey import Journey, check_goes_on
 from elasticd.gateway.refusal import in_shape
-from elasticd.gateway.relay import Exchange, Relay
+from elasticd.gateway.relay import Relay
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.stall import Stalled, Stalls

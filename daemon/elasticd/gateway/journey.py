@@ -16,7 +16,7 @@ from elasticd.gateway.continuation.record import Unreadable
 from elasticd.gateway.continuation.seam import Broken, Rest, Seam
 from elasticd.gateway.continuation.terms import Kind, NotContinued, Terms
 from elasticd.gateway.failures import Opening, ReplicaFailed, ReplicaLost, ReplicaSilent
-from elasticd.gateway.relay import Exchange
+from elasticd.gateway.http.exchange import Exchange
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.sse import EventFramer

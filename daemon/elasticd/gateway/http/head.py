@@ -1,0 +1,97 @@
+"""Heads of requests and answers: read from pairs of bytes, cleaned, and written.
+
+What speaks of one connection only (RFC 9110, 7.6.1) ends at the gateway, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from multidict import CIMultiDict, MultiMapping
+
+Pairs = Sequence[tuple[bytes, bytes]]
+
+_HOP_BY_HOP = frozenset(
+    (
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "content-length",
+    )
+)
+
+_WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
+"""Methods whose requests tell their length, also where it is zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a replica listens. `prefix`: of its paths. `name`: as `Host` has it."""
+
+    host: str
+    port: int
+    tls: bool
+    prefix: str
+    name: str
+
+
+@lru_cache(maxsize=4096)
+def address_of(url: str) -> Address:
+    """The address an endpoint's URL stands for."""
+    parts = urlsplit(url)
+    tls = parts.scheme == "https"
+    name = parts.netloc.rpartition("@")[2]
+    port = parts.port or (443 if tls else 80)
+    return Address(parts.hostname or "", port, tls, parts.path.rstrip("/"), name)
+
+
+def headers_of(pairs: Pairs) -> CIMultiDict[str]:
+    """The headers as text. Bytes that are no text survive the way through the gateway."""
+    return CIMultiDict(
+        [
+            (name.decode("latin-1"), value.strip(b" \t").decode("utf-8", "surrogateescape"))
+            for name, value in pairs
+        ]
+    )
+
+
+def end_to_end(
+    headers: MultiMapping[str], dropped: frozenset[str] = frozenset()
+) -> CIMultiDict[str]:
+    """Without the headers of one connection only, and without the `dropped` (in lower case)."""
+    gone = _HOP_BY_HOP | dropped if dropped else _HOP_BY_HOP
+    if "Connection" in headers:
+        lines = headers.getall("Connection")
+        gone |= {name.strip().lower() for line in lines for name in line.split(",")}
+    return CIMultiDict([line for line in headers.items() if line[0].lower() not in gone])
+
+
+def request_bytes(
+    method: str, address: Address, target: str, headers: Iterable[tuple[str, str]], body: bytes
+) -> bytes:
+    """A whole request to a replica."""
+    lines = [f"{method} {address.prefix}{target} HTTP/1.1", f"Host: {address.name}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    if body or method in _WITH_BODY:
+        lines.append(f"Content-Length: {len(body)}")
+    return head_bytes(lines) + body
+
+
+def head_bytes(lines: Sequence[str]) -> bytes:
+    """The lines as they go over the wire.
+
+    Raises `ValueError` if one of them holds a line's end: that would be another message.
+    """
+    head = "\r\n".join(lines)
+    if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
+        raise ValueError("a header holds the end of a line")
+    return f"{head}\r\n\r\n".encode("utf-8", "surrogateescape")
