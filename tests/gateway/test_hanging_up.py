@@ -8,9 +8,10 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from elasticd.gateway.edge import EdgeServer
+from elasticd.gateway.edge import site_of
+from elasticd.gateway.http.request import Request
+from elasticd.gateway.http.server_protocol import ClientConnection
 from tests.gateway.harness import Connection, ScriptedEngine, Stand, StubEngine, eventually, stand
 from tests.gateway.raw import RawClient, connected
 
@@ -217,17 +218,18 @@ async def test_a_client_that_leaves_a_stub_engines_stream_aborts_its_generation(
 async def test_a_vanished_clients_machine_is_looked_for() -> None:
     """No reset comes from a machine that lost its power: TCP must ask."""
 
-    async def handler(request: web.BaseRequest) -> web.StreamResponse:
-        return web.Response()
+    async def handle(request: Request) -> None:
+        raise AssertionError("nothing is asked")
 
-    edge = EdgeServer(handler)
-    server = await asyncio.get_running_loop().create_server(edge, "127.0.0.1", 0)
+    site = site_of(handle, max_header=1000)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: ClientConnection(site), "127.0.0.1", 0)
     async with server, connected(server.sockets[0].getsockname()[1]):
-        (connection,) = await eventually(lambda: edge.connections, "the connection is there")
-        sock = connection.transport.get_extra_info("socket")
+        (connection,) = await eventually(lambda: site.connections, "the connection is there")
+        sock = connection._transport.get_extra_info("socket")
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
-        await edge.shutdown(1.0)
+        await site.aclose()
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from email.message import Message
 from typing import Any
 
-from aiohttp import web
-from multidict import CIMultiDictProxy
+from multidict import MultiMapping
 
 from elasticd.gateway.continuation.terms import NotContinued, Terms, terms_of
 from elasticd.gateway.errors import ApiError, bad_request, no_route, wrong_method
+from elasticd.gateway.http.request import Request
 from elasticd.traffic.tickets import DEFAULT_PRIORITY
 
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -38,7 +38,7 @@ class Call:
     engine_id: str
     method: str
     target: str
-    headers: CIMultiDictProxy[str]
+    headers: MultiMapping[str]
     body: bytes
     model: str
     streamed: bool
@@ -47,7 +47,7 @@ class Call:
     terms: Terms | NotContinued
 
 
-def request_id_of(request: web.BaseRequest) -> str:
+def request_id_of(request: Request) -> str:
     """The client's own id if it is a sane one, else a new one."""
     given = request.headers.get("X-Request-Id", "")
     return given if _GIVEN_ID.fullmatch(given) else new_request_id()
@@ -58,7 +58,7 @@ def new_request_id() -> str:
     return f"req-{secrets.token_hex(12)}"
 
 
-def call_of(request: web.BaseRequest, body: bytes, request_id: str, max_priority: int) -> Call:
+def call_of(request: Request, body: bytes, request_id: str, max_priority: int) -> Call:
     """The call that a request with this body amounts to. Raises `ApiError` for what is none."""
     priority = min(_priority(request.headers.get("X-Priority")), max_priority)
     timeout = _timeout(request.headers.get("X-Request-Timeout"))
@@ -74,22 +74,22 @@ def call_of(request: web.BaseRequest, body: bytes, request_id: str, max_priority
         request_id=request_id,
         engine_id=f"{request_id}-{secrets.token_hex(4)}" if own else request_id,
         method=request.method,
-        target=request.rel_url.raw_path_qs,
+        target=request.target,
         headers=request.headers,
         body=body,
         model=model,
         streamed=streamed,
         priority=priority,
         timeout=timeout,
-        terms=terms_of(request.rel_url.raw_path, fields) if streamed else _NOT_STREAMED,
+        terms=terms_of(request.path, fields) if streamed else _NOT_STREAMED,
     )
 
 
 _NOT_STREAMED = NotContinued("it is not streamed")
 
 
-def _nowhere(request: web.BaseRequest) -> ApiError:
-    path = request.rel_url.raw_path
+def _nowhere(request: Request) -> ApiError:
+    path = request.path
     if path in _POSTED:
         return wrong_method(request.method, path, "POST")
     return no_route(request.method, path)

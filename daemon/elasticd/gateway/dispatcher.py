@@ -104,7 +104,7 @@ class Dispatcher:
         except ApiError:
             if journey.replay.fault is None or reply.bytes_sent:
                 raise
-            await _give(reply, journey.replay.fault.opening)
+            _give(reply, journey.replay.fault.opening)
 
     async def _try_replicas(self, journey: Journey, key: str) -> None:
         call, reply, replay = journey.call, journey.reply, journey.replay
@@ -149,7 +149,7 @@ class Dispatcher:
                     self._desk.replica_failed(replay.suspect)
             opening.head.headers["X-Elasticd-Replica"] = lease.endpoint.replica_id
             if opening.complete and not journey.begun:
-                await _give(reply, opening)
+                _give(reply, opening)
                 return None
             exchange.limit_silence(self._config.idle_timeout)
             try:
@@ -213,6 +213,6 @@ class Dispatcher:
         return not self._desk.is_open(lease) or not await self._relay.lives(lease.endpoint)
 
 
-async def _give(reply: Reply, opening: Opening) -> None:
+def _give(reply: Reply, opening: Opening) -> None:
     opening = in_shape(opening)
-    await reply.whole(opening.head.status, opening.head.headers, opening.data)
+    reply.whole(opening.head.status, opening.head.headers, opening.data)

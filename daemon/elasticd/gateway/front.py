@@ -10,9 +10,9 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from urllib.parse import unquote
 
 import structlog
-from aiohttp import web
 
 from elasticd.gateway import errors, openai
 from elasticd.gateway.body import read_body
@@ -20,6 +20,7 @@ from elasticd.gateway.call import call_of, request_id_of
 from elasticd.gateway.config import GatewayConfig
 from elasticd.gateway.dispatcher import Dispatcher
 from elasticd.gateway.errors import ApiError
+from elasticd.gateway.http.request import Request
 from elasticd.gateway.keys import Caller, KeyRing
 from elasticd.gateway.paths import MODELS, READING, is_plain, needs_replica
 from elasticd.gateway.reply import Reply
@@ -60,48 +61,45 @@ class Front:
         if self._running:
             await asyncio.wait(set(self._running), timeout=1.0)
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(self, request: Request) -> None:
         """Gives every request an answer, and every answer a request id."""
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
         request_id = request_id_of(request)
-        reply = Reply(request, request_id, self._config.comment_interval)
+        reply = Reply(request.answer, request_id, self._config.comment_interval)
         try:
             await self._answer(request, request_id, reply)
         except ApiError as error:
             _log.info("request failed", request_id=request_id, code=error.code, error=error.message)
-            await self._tell(reply, request_id, error)
+            self._tell(reply, request_id, error)
         except ConnectionError:
             # Only the client's connection: those to replicas end as `ReplicaFailed`.
             _log.info("client disconnected", request_id=request_id, bytes_sent=reply.bytes_sent)
             raise
         except asyncio.CancelledError:
-            if not self.stopping or request.transport is None:
+            if not self.stopping or request.answer.gone:
                 _log.info("client disconnected", request_id=request_id, bytes_sent=reply.bytes_sent)
                 raise
             task.uncancel()
-            await self._tell(reply, request_id, errors.stopping())
+            self._tell(reply, request_id, errors.stopping())
         except Exception:
             _log.exception("request met a fault", request_id=request_id)
-            await self._tell(reply, request_id, errors.internal())
+            self._tell(reply, request_id, errors.internal())
         finally:
             self._running.discard(task)
-        if self.stopping:
-            reply.response.force_close()
-        return reply.response
 
-    async def _tell(self, reply: Reply, request_id: str, error: ApiError) -> None:
+    def _tell(self, reply: Reply, request_id: str, error: ApiError) -> None:
         try:
-            await reply.fail(error)
+            reply.fail(error)
         except ConnectionError:
             _log.info("client disconnected", request_id=request_id, bytes_sent=reply.bytes_sent)
             raise
 
-    async def _answer(self, request: web.BaseRequest, request_id: str, reply: Reply) -> None:
-        path = request.rel_url.raw_path
+    async def _answer(self, request: Request, request_id: str, reply: Reply) -> None:
+        path = request.path
         if path == "/health":
-            await self._health(request, reply)
+            self._health(request, reply)
             return
         if self.stopping:
             raise errors.stopping()
@@ -111,13 +109,11 @@ class Front:
         if needs_replica(request.method, path):
             await self._call(request, request_id, caller, reply)
         elif path.startswith(MODELS):
-            await self._models(request, reply)
+            self._models(request, reply)
         else:
             raise errors.not_found(path)
 
-    async def _call(
-        self, request: web.BaseRequest, request_id: str, caller: Caller, reply: Reply
-    ) -> None:
+    async def _call(self, request: Request, request_id: str, caller: Caller, reply: Reply) -> None:
         """A request for a replica; it counts for its key from before its body is read."""
         config = self._config
         self._keys.begin(caller)
@@ -128,25 +124,25 @@ class Front:
         finally:
             self._keys.end(caller)
 
-    async def _health(self, request: web.BaseRequest, reply: Reply) -> None:
+    def _health(self, request: Request, reply: Reply) -> None:
         """Fine means: it takes requests. Whether models have replicas is not its business."""
         if request.method not in READING:
             raise errors.wrong_method(request.method, "/health", "GET")
         table = self._table()
         state = "stopping" if self.stopping else "ok" if table else "no routing table"
         body = {"status": state, "epoch": table and table.epoch, "version": table and table.version}
-        await reply.json(200 if state == "ok" else 503, json.dumps(body).encode())
+        reply.json(200 if state == "ok" else 503, json.dumps(body).encode())
 
-    async def _models(self, request: web.BaseRequest, reply: Reply) -> None:
+    def _models(self, request: Request, reply: Reply) -> None:
         table = self._table()
         if request.method not in READING:
             raise errors.wrong_method(request.method, MODELS, "GET")
         if table is None:
             raise errors.no_table()
-        name = request.path.removeprefix(MODELS).strip("/")
+        name = unquote(request.path.removeprefix(MODELS)).strip("/")
         if not name:
-            await reply.json(200, openai.model_list(table, self._created))
+            reply.json(200, openai.model_list(table, self._created))
         elif any(route.model == name for route in table.models):
-            await reply.json(200, openai.model_answer(name, self._created))
+            reply.json(200, openai.model_answer(name, self._created))
         else:
             raise errors.model_not_found(name)

@@ -16,7 +16,7 @@ from elasticd.gateway.continuation.record import Unreadable
 from elasticd.gateway.continuation.seam import Broken, Rest, Seam
 from elasticd.gateway.continuation.terms import Kind, NotContinued, Terms
 from elasticd.gateway.failures import Opening, ReplicaFailed, ReplicaLost, ReplicaSilent
-from elasticd.gateway.http.exchange import Exchange
+from elasticd.gateway.http.exchange import Exchange, Sink
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.sse import EventFramer
@@ -70,8 +70,8 @@ class Journey:
         except Unreadable as bad:
             self._give_up(failure, str(bad))
         if isinstance(todo, Rest):
-            await self.reply.write(todo.data)
-            await self.reply.end()
+            self.reply.send(todo.data)
+            self.reply.end()
             return True
         call = self.call
         number = self._seam.losses
@@ -86,42 +86,59 @@ class Journey:
     async def _pass_on(self, exchange: Exchange, opening: Opening) -> None:
         """The first replica's bytes as they come, in whole events where it is events."""
         head, reply, seam = opening.head, self.reply, self._seam
-        framer = EventFramer()
-        await reply.begin(head.status, head.headers, events=head.events)
+        reply.begin(head.status, head.headers, events=head.events)
         self.begun = True
         if not head.events:
-            self._seam = seam = None
+            self._seam = None
+            await self._pour(exchange, opening.data, self._as_it_comes)
+            reply.end()
+            return
+        framer = EventFramer()
         hide = seam is not None and not seam.wants_ids
-        data = opening.data
-        while data:
-            whole = framer.feed(data) if head.events else data
-            if whole and seam is not None:
-                _kept(seam, whole)
-                if hide:
-                    whole = without_ids(whole)
+
+        def take(data: bytes) -> bool:
+            whole = framer.feed(data)
             if whole:
-                await reply.write(whole)
-            data = await exchange.read()
+                if seam is not None:
+                    _kept(seam, whole)
+                    if hide:
+                        whole = without_ids(whole)
+                reply.send(whole)
+            return False
+
+        await self._pour(exchange, opening.data, take)
         if seam is not None and not seam.is_whole:
             raise ReplicaLost("its stream ended before the answer did")
         if rest := framer.flush():
-            await reply.write(rest)
-        await reply.end()
+            reply.send(rest)
+        reply.end()
 
     async def _pass_on_rest(self, exchange: Exchange, opening: Opening) -> None:
         """What another replica's ids become."""
-        seam = self._seam
+        reply, seam = self.reply, self._seam
         assert seam is not None
         framer = EventFramer()
-        data = opening.data
-        await self.reply.comment(seams.MARK)
-        while data and not seam.done:
+
+        def take(data: bytes) -> bool:
             if ours := _continued(seam, framer.feed(data)):
-                await self.reply.write(ours)
-            data = b"" if seam.done else await exchange.read()
+                reply.send(ours)
+            return seam.done
+
+        reply.comment(seams.MARK)
+        await self._pour(exchange, opening.data, take)
         if not seam.done:
             raise ReplicaLost("its stream ended before the answer did")
-        await self.reply.end()
+        reply.end()
+
+    async def _pour(self, exchange: Exchange, first: bytes, take: Sink) -> None:
+        """Everything into `take`, as fast as the client reads. Nothing is awaited per token."""
+        if not take(first):
+            with self.reply.fed_from(exchange):
+                await exchange.pump(take)
+
+    def _as_it_comes(self, data: bytes) -> bool:
+        self.reply.send(data)
+        return False
 
     def _give_up(self, failure: ReplicaFailed, why: str) -> NoReturn:
         """The client is told, never left to guess."""

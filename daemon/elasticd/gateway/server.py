@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Self
 
 import structlog
-from aiohttp import web
 
 from elasticd.clock import Clock
 from elasticd.errors import ElasticdError
@@ -24,9 +23,10 @@ from elasticd.gateway.config import GatewayConfig
 from elasticd.gateway.continuation.engines import Engines
 from elasticd.gateway.desk import Desk
 from elasticd.gateway.dispatcher import Dispatcher
-from elasticd.gateway.edge import EdgeServer
+from elasticd.gateway.edge import site_of
 from elasticd.gateway.feed import ControllerLink, TableFeed
 from elasticd.gateway.front import Front
+from elasticd.gateway.http.server_protocol import ClientConnection
 from elasticd.gateway.keys import KeyRing
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.reporter import Reporter
@@ -167,20 +167,12 @@ class Gateway:
 
     async def _listen(self, stack: AsyncExitStack) -> None:
         config = self.config
-        edge = EdgeServer(
-            self._front.handle,
-            handler_cancellation=True,
-            access_log=None,
-            auto_decompress=False,
-            keepalive_timeout=75.0,
-            max_line_size=config.max_header,
-            max_field_size=config.max_header,
-        )
-        runner = web.ServerRunner(edge, handle_signals=False, shutdown_timeout=1.0)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
+        self._site = site = site_of(self._front.handle, config.max_header)
+        stack.push_async_callback(site.aclose)
         sockets = await _bind(config.host, config.port)
-        door = Door("gateway", sockets, edge, limits.relayed_connections())
+        door = Door(
+            "gateway", sockets, lambda: ClientConnection(site), limits.relayed_connections()
+        )
         stack.callback(door.close)
         door.open(_BACKLOG)
         stack.push_async_callback(self._drain, door)
@@ -188,7 +180,7 @@ class Gateway:
 
     async def _drain(self, door: Door) -> None:
         """Whoever still gets through after this is told to go elsewhere."""
-        self._front.stopping = True
+        self._front.stopping = self._site.stopping = True
         door.close()
         await self._front.drain(self.config.drain_timeout)
 

@@ -1,4 +1,4 @@
-"""One client's connection to one of our HTTP servers, the gateway's or the admin API's.
+"""One client's connection to the admin API.
 
 aiohttp's, with what it lacks: it can say since when it idles, tells when it is over, and refuses
 requests whose framing or version we do not speak instead of guessing.
@@ -21,7 +21,7 @@ class Connection(web.RequestHandler):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.on_lost: Callable[[Connection], None] | None = None
+        self.on_lost: Callable[[Any], None] | None = None
 
     @property
     def idle_since(self) -> float | None:

@@ -13,10 +13,10 @@ import heapq
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, Protocol, cast
 
 import structlog
 
-from elasticd.ops.connection import Connection
 from elasticd.ops.folded import Folded
 
 _log = structlog.get_logger("elasticd")
@@ -36,17 +36,27 @@ _PAUSE = 1.0
 _NO_ROOM = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
+class Guest(Protocol):
+    """A connection: an `asyncio.Protocol` that can say since when it idles, and when it is over."""
+
+    on_lost: Callable[[Any], None] | None
+
+    @property
+    def idle_since(self) -> float | None: ...
+    def force_close(self) -> None: ...
+
+
 class Door:
     """Listens on bound sockets, which it closes at the end, for at most `most` at once."""
 
     def __init__(
-        self, name: str, sockets: Sequence[socket.socket], make: Callable[[], Connection], most: int
+        self, name: str, sockets: Sequence[socket.socket], make: Callable[[], Guest], most: int
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
         self._make = make
         self._most = most
-        self._inside: set[Connection] = set()
+        self._inside: set[Guest] = set()
         self._coming: set[asyncio.Task[object]] = set()
         self._paused: asyncio.TimerHandle | None = None
         self._closed = False
@@ -102,13 +112,13 @@ class Door:
         connection.on_lost = self._lost
         self._inside.add(connection)
         entering = self._loop.create_task(
-            self._loop.connect_accepted_socket(lambda: connection, guest)
+            self._loop.connect_accepted_socket(lambda: cast(asyncio.Protocol, connection), guest)
         )
         self._coming.add(entering)
         entering.add_done_callback(partial(self._entered, connection, guest))
 
     def _entered(
-        self, connection: Connection, guest: socket.socket, entering: asyncio.Task[object]
+        self, connection: Guest, guest: socket.socket, entering: asyncio.Task[object]
     ) -> None:
         self._coming.discard(entering)
         if entering.cancelled() or entering.exception() is not None:
@@ -117,7 +127,7 @@ class Door:
             if not entering.cancelled():
                 _log.warning("connection not taken", error=str(entering.exception()))
 
-    def _lost(self, connection: Connection) -> None:
+    def _lost(self, connection: Guest) -> None:
         self._inside.discard(connection)
         if self._paused is not None and len(self._inside) == self._most - 1:
             self._loop.call_soon(self._go_on)  # its descriptor is free then

@@ -95,3 +95,15 @@ def head_bytes(lines: Sequence[str]) -> bytes:
     if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
         raise ValueError("a header holds the end of a line")
     return f"{head}\r\n\r\n".encode("utf-8", "surrogateescape")
+
+
+def target_of(raw: bytes) -> tuple[str, str]:
+    """Path and query of a request's target as they were written, and the path alone.
+
+    Raises `ValueError` for a URL that is none.
+    """
+    text = raw.decode("utf-8", "surrogateescape").partition("#")[0]
+    if "://" in text and not text.startswith("/"):
+        parts = urlsplit(text)
+        text = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return text, text.partition("?")[0]
