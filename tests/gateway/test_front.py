@@ -14,7 +14,15 @@ from yarl import URL
 from elasticd.errors import UsageError
 from elasticd.gateway import GatewayConfig
 from elasticd.gateway.dispatcher import Dispatcher
-from tests.gateway.harness import Connection, ScriptedEngine, Stand, StubEngine, error_of, stand
+from tests.gateway.harness import (
+    Connection,
+    ScriptedEngine,
+    Stand,
+    StubEngine,
+    error_of,
+    eventually,
+    stand,
+)
 from tests.traffic.tables import table
 
 
@@ -271,4 +279,5 @@ def test_without_api_keys_it_listens_on_loopback_only(host: str) -> None:
 async def test_an_empty_table_knows_no_model() -> None:
     async with stand() as s:
         s.controller.publish(table(version=7))
+        await eventually(lambda: s.controller.followed == (1, 7), "the gateway took the table")
         await refused(s, 404, "model_not_found", path="/v1/completions", json={"model": "m"})
