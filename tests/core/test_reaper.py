@@ -346,6 +346,16 @@ def test_a_later_life_of_our_ledger_is_another_controller_and_nothing_of_it_is_t
     assert theirs in world.phases(), "people say that it is gone: its machines are ours"
 
 
+def test_what_a_ledger_that_was_put_back_does_not_know_is_ended_also_if_clocks_differ() -> None:
+    world = serving(guard_age=1.0)
+    world.restart()
+    known = set(world.instances)
+    world.instances["i-b"] = machine("i-b", "n-ledger01-1-8", at=world.now + 600.0)
+    world.settle(rounds=60)
+    assert set(ended(world)) == {"i-b"}, "it was there from the beginning, whatever its clock says"
+    assert known <= set(world.instances)
+
+
 def test_an_earlier_life_that_goes_on_to_launch_is_another_controller() -> None:
     world = serving(guard_age=1.0)
     world.restart()

@@ -52,18 +52,18 @@ async def test_rows_survive_and_each_opening_is_a_new_epoch(tmp_path: Path) -> N
     assert second.restored.last_time == 60.5
 
 
-async def test_two_copies_of_one_state_directory_do_not_count_their_lives_alike(
+async def test_lives_are_numbered_by_the_clock_and_never_go_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_store, "LONGEST_STRIDE", 1 << 60)
     await (await Ledger.open(tmp_path / "one")).aclose()
     shutil.copytree(tmp_path / "one", tmp_path / "other")
-    epochs = set()
-    for name in ("one", "other"):
+    epochs = []
+    for name, clock in (("one", 1000), ("one", 1000), ("other", 1010), ("one", 900)):
+        monkeypatch.setattr(ledger_store, "seconds_so_far", lambda clock=clock: clock)
         ledger = await Ledger.open(tmp_path / name)
-        epochs.add(ledger.restored.epoch)
+        epochs.append(ledger.restored.epoch)
         await ledger.aclose()
-    assert len(epochs) == 2
+    assert epochs == [1000, 1001, 1010, 1002]
 
 
 async def test_two_ledgers_never_share_an_id(tmp_path: Path) -> None:

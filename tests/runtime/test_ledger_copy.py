@@ -14,7 +14,7 @@ from elasticd.core.fleet import Row
 from elasticd.runtime.ledger import JournalLimits, Ledger, LedgerStore
 from elasticd.runtime.ledger_content import connect, read_content, write_meta
 from elasticd.runtime.ledger_copier import PERIOD, RETRY, Copier
-from elasticd.runtime.ledger_copy import EPOCH_LEAP, copy_ledger, in_words, read_copy
+from elasticd.runtime.ledger_copy import COPIED, copy_ledger, in_words, read_copy
 from tests.runtime.ledger_places import NAME, entry, mounted, opened, overwrite, written
 
 COPY = "ledger.previous.sqlite"
@@ -51,8 +51,8 @@ def test_a_clean_start_leaves_a_copy_of_everything(tmp_path: Path) -> None:
     copy = tmp_path / COPY
     found = read_copy(copy)
     assert found.rows == before.rows == store.restored.rows
-    ahead = str(store.restored.epoch + EPOCH_LEAP)
-    assert dict(found.meta) == {**before.meta, "epoch": ahead}
+    epoch = str(store.restored.epoch)
+    assert dict(found.meta) == {**before.meta, "epoch": epoch, COPIED: epoch}
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with contextlib.closing(sqlite3.connect(copy)) as db:
         assert db.execute("SELECT count(*) FROM journal").fetchone() == (60,)

@@ -49,6 +49,8 @@ def on_instances(state: State, step: Step, event: InstancesListed) -> None:
     if pool is None:
         return
     pool.listed_at, pool.listed_from = step.now, step.now - event.took
+    if pool.first_listed_at is None:
+        pool.first_listed_at = step.now
     circuit.listed(pool, step, "instances")
     seen = sort_machines(state, step, pool, event)
     count_absences(state, step, pool, event, seen)

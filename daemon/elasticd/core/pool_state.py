@@ -53,7 +53,7 @@ class Orphan:
 @dataclass(slots=True)
 class PoolState:
     """What is known of one pool. `listed_at`: last complete instance list (`None`: none yet);
-    `listed_from`: when that was asked for.
+    `listed_from`: when that was asked for; `first_listed_at`: the first one of this life.
 
     `aside`: offerings set aside. `troubles`: by kind, or by kind and what failed. `unclear`: calls
     in a row without a clear answer. `recovered_at`: when an outage ended. `forgiven_at`: when an
@@ -67,6 +67,7 @@ class PoolState:
     offerings: tuple[Offering, ...] | None = None
     listed_at: float | None = None
     listed_from: float | None = None
+    first_listed_at: float | None = None
     foreign: str = ""
     foreign_machines: dict[str, Instance] = field(default_factory=dict)
     aside: dict[str, Aside] = field(default_factory=dict)

@@ -53,7 +53,7 @@ def sort_machines(state: State, step: Step, pool: PoolState, event: InstancesLis
     unclaimed: list[Instance] = []
     foreign: dict[str, Instance] = {}
     for listed in event.instances:
-        instance = _by_its_owner(state, listed)
+        instance = _by_its_owner(state, pool, listed)
         node = known.get(instance.instance_id)
         if instance.ledger_id is None:
             if node is not None:  # its tags do not show yet, but we know it by the launch's answer
@@ -73,7 +73,7 @@ def sort_machines(state: State, step: Step, pool: PoolState, event: InstancesLis
     return set(claims)
 
 
-def _by_its_owner(state: State, instance: Instance) -> Instance:
+def _by_its_owner(state: State, pool: PoolState, instance: Instance) -> Instance:
     """The machine, under another owner's name where a living rival is proven.
 
     A life that comes after ours, one before it that goes on to launch, or an adopted ledger that
@@ -82,16 +82,25 @@ def _by_its_owner(state: State, instance: Instance) -> Instance:
     ledger = instance.ledger_id
     if ledger is None or state.fleet.node(instance.node_id or "") is not None:
         return instance
-    since = state.adopted[ledger][1] if ledger in state.adopted else None
-    if ledger == state.ledger_id:
-        epoch = _epoch_of(instance.node_id)
-        if epoch > state.epoch:
-            return replace(instance, ledger_id=f"{ledger}{RIVAL}")
-        since = state.began if 0 < epoch < state.epoch else None
-    launched = instance.launched_at
-    if since is not None and launched is not None and launched > since + RIVAL_SLACK:
+    if _is_a_rivals(state, pool, instance, ledger):
         return replace(instance, ledger_id=f"{ledger}{RIVAL}")
     return instance
+
+
+def _is_a_rivals(state: State, pool: PoolState, instance: Instance, ledger: str) -> bool:
+    if instance.instance_id in pool.foreign_machines:
+        return pool.foreign_machines[instance.instance_id].ledger_id == f"{ledger}{RIVAL}"
+    launched = instance.launched_at
+    if ledger in state.adopted:
+        return launched is not None and launched > state.adopted[ledger][1] + RIVAL_SLACK
+    epoch = _epoch_of(instance.node_id)
+    if epoch >= state.epoch or not epoch:
+        return epoch > state.epoch
+    # Clocks differ from host to host: it must also have been in no list before.
+    first, now = pool.first_listed_at, pool.listed_at
+    came_late = first is not None and now is not None and now - first > pool.spec.visibility_grace
+    told_late = launched is None or state.began is None or launched > state.began + RIVAL_SLACK
+    return came_late and told_late and instance.instance_id not in pool.orphans
 
 
 def _epoch_of(node_id: str | None) -> int:

@@ -27,8 +27,8 @@ from elasticd.runtime.ledger_content import (
 from elasticd.runtime.ledger_errors import ContentDamaged
 from elasticd.runtime.ledger_header import mark_of, read_header
 
-EPOCH_LEAP = 1_000_000
-"""More lives than a controller that is started again every two seconds has in three weeks."""
+COPIED = "copied"
+"""Of the identity of a copy: whoever puts it in place means to go back, whatever tells of more."""
 
 _STEP = 64
 """Pages that are copied at a time."""
@@ -83,11 +83,10 @@ def _finish(copy: sqlite3.Connection) -> None:
         content = read_content(copy)
     except ContentDamaged as bad:
         raise NotCopied(f"the ledger's content does not hold any more ({bad})") from bad
-    ahead = int(content.meta["epoch"]) + EPOCH_LEAP
     if schema_of(copy) >= CHECKED_SINCE:
-        write_meta(copy, "epoch", str(ahead))
+        write_meta(copy, COPIED, content.meta["epoch"])
     else:
-        copy.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", (str(ahead),))
+        copy.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (COPIED, content.meta["epoch"]))
 
 
 def make_private(path: Path, like: Path) -> None:

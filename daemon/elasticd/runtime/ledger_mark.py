@@ -4,7 +4,7 @@ SQLite takes a log that is damaged or gone for one that holds nothing: it shows 
 at the last checkpoint, without a word. So after each commit its number is written here, too. By
 then the commit is on the disk, so the mark is never ahead of a whole ledger, whenever a process is
 killed or the power fails, and nobody need wait for it: a mark that is behind says too little, one
-that is ahead proves a loss. A copy belongs to later lives than its ledger: no mark is ahead of it.
+that is ahead proves a loss. A copy is named as one and may be put in place, whatever the mark says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import structlog
 
 from elasticd.runtime.ledger_content import CHECKED_SINCE, checksum, connect, schema_of
-from elasticd.runtime.ledger_copy import EPOCH_LEAP, in_words, make_private, previous_of, way_back
+from elasticd.runtime.ledger_copy import COPIED, in_words, make_private, previous_of, way_back
 from elasticd.runtime.ledger_errors import LedgerRefused, passes
 from elasticd.runtime.ledger_header import log_of, mark_of, read_header
 
@@ -35,7 +35,7 @@ _log = structlog.get_logger()
 class Mark:
     """A moment of a ledger. `commits`: how many there had been; `last_time`: of the last, seconds.
 
-    `source`: where it stands.
+    `source`: where it stands. `copied`: of a copy.
     """
 
     ledger_id: str
@@ -43,6 +43,7 @@ class Mark:
     commits: int
     last_time: float
     source: str = ""
+    copied: bool = False
 
     @classmethod
     def of(cls, meta: Mapping[str, str], source: str = "") -> Mark:
@@ -53,12 +54,13 @@ class Mark:
             int(meta.get("commits", "0")),
             float(meta["last_time"]),
             source,
+            COPIED in meta,
         )
 
     def proves_a_loss(self, here: Mark) -> bool:
-        """Whether the ledger as it is `here` lacks something that it had."""
+        """Whether the ledger as it is `here` lacks something that it had, against all intent."""
         later = (self.epoch, self.commits) > (here.epoch, here.commits)
-        return self.ledger_id == here.ledger_id and later
+        return self.ledger_id == here.ledger_id and later and not here.copied
 
 
 def read_mark(path: Path) -> Mark | None:
@@ -139,10 +141,7 @@ def _mark_of_copy(copy: Path) -> Mark | None:
         uri = f"{copy.absolute().as_uri()}?mode=ro&immutable=1"
         with contextlib.closing(connect(uri, uri=True)) as db:
             meta = _identity(db)
-        told = Mark.of(meta, copy.name)
-        return Mark(
-            told.ledger_id, told.epoch - EPOCH_LEAP, told.commits, told.last_time, copy.name
-        )
+        return Mark.of(meta, copy.name)
     return None
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticd.runtime.ledger_content import Content, checksum, schema_of
-from elasticd.runtime.ledger_copy import EPOCH_LEAP, clear, copy_ledger, dated, read_copy
+from elasticd.runtime.ledger_copy import COPIED, clear, copy_ledger, dated, read_copy
 from elasticd.runtime.ledger_errors import (
     ContentDamaged,
     LedgerUnavailable,
@@ -92,6 +92,6 @@ def _backup(db: sqlite3.Connection, path: Path, schema: int, content: Content) -
 def _is_of(backup: Path, content: Content) -> bool:
     with contextlib.suppress(ContentDamaged, OSError, sqlite3.Error):
         told = read_copy(backup)
-        ahead = str(int(content.meta["epoch"]) + EPOCH_LEAP)
-        return dict(told.meta) == {**content.meta, "epoch": ahead} and told.rows == content.rows
+        same = {**content.meta, COPIED: content.meta["epoch"]}
+        return dict(told.meta) == same and told.rows == content.rows
     return False

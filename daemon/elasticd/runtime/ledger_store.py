@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from elasticd.core.fleet import Row
 from elasticd.runtime.ledger_content import write_meta, write_row
 from elasticd.runtime.ledger_copier import LAST, Copier
-from elasticd.runtime.ledger_copy import in_words
+from elasticd.runtime.ledger_copy import COPIED, in_words
 from elasticd.runtime.ledger_errors import LedgerWriteFailed, disk_refusals, unavailable
 from elasticd.runtime.ledger_file import open_ledger_file, told_clearly
 from elasticd.runtime.ledger_header import log_of
@@ -37,8 +36,8 @@ AHEAD = 600.0
 TRY_ROOM = 10.0
 """Seconds until it is tried again to make room on a disk, where that has failed."""
 
-LONGEST_STRIDE = 1000
-"""Most that the epoch grows by at a start."""
+_2026 = 1_767_225_600
+"""Unix time."""
 
 _FEWEST_PAGES, _MOST_PAGES = 8, 1000
 _ROOM_PER_PAGE = 16 * 4096
@@ -76,10 +75,15 @@ class Restored:
         )
 
 
+def seconds_so_far() -> int:
+    """Since 2026 began, by this host's clock."""
+    return int(time.time()) - _2026
+
+
 def _next_epoch(before: int) -> int:
-    """Of two copies of one state directory that are both started, neither may take the other's
-    machines for its own: ids hold the epoch, so they must not count on alike."""
-    return before + 1 + (secrets.randbelow(LONGEST_STRIDE) if before else 0)
+    """Later than that of every life before, also of those that a ledger put back knows nothing of,
+    and not that of another copy of it: ids hold the epoch."""
+    return max(before + 1, seconds_so_far())
 
 
 class LedgerStore:
@@ -119,7 +123,9 @@ class LedgerStore:
                 self._tried_at = -TRY_ROOM
                 self._make_room()
                 self._db.execute(f"PRAGMA wal_autocheckpoint = {longest_log(self._path)}")
-                self._mark = replace(before, epoch=self._begin(_next_epoch(before.epoch)))
+                self._mark = replace(
+                    before, epoch=self._begin(_next_epoch(before.epoch)), copied=False
+                )
                 self._files = [file for file in (self._path, log_of(self._path)) if file.exists()]
                 self._places = [place_of(file) for file in self._files]
         except BaseException:
@@ -141,6 +147,7 @@ class LedgerStore:
         try:
             with Transaction(self._db):
                 write_meta(self._db, "epoch", str(epoch))
+                self._db.execute("DELETE FROM meta WHERE key = ?", (COPIED,))
         except LedgerWriteFailed as failed:
             raise unavailable(self._path, failed) from failed
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
