@@ -93,12 +93,13 @@ def gateway(args: argparse.Namespace) -> int:
     hangups = Hangups()
     raise_descriptors()
     from elasticd import app
+    from elasticd.gateway.loop import new_loop
     from elasticd.ops import folded
     from elasticd.ops.telemetry import set_up_logs
 
     config = configuration(args)
     set_up_logs("gateway")
-    folded.run(lambda: app.gateway(config, hangups))
+    folded.run(lambda: app.gateway(config, hangups), new_loop)
     return 0
 
 

@@ -69,11 +69,15 @@ def fold_accepts(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_exception_handler(handle)
 
 
-def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """`asyncio.run` for a long-running process."""
+def run(
+    main: Callable[[], Coroutine[Any, Any, T]],
+    new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> T:
+    """`asyncio.run` for a long-running process. `new_loop`: makes a loop of another kind."""
 
     async def folding() -> T:
         fold_accepts(asyncio.get_running_loop())
         return await main()
 
-    return asyncio.run(folding())
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(folding())

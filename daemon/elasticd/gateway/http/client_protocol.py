@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 from multidict import CIMultiDict
@@ -124,8 +124,7 @@ class ReplicaConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Watches over the replica's machine."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has another class
         sock = transport.get_extra_info("socket")
         for level, name, value in _WATCH:
             if sock is not None and hasattr(socket, name):

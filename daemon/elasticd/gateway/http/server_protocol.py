@@ -9,7 +9,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from elasticd.gateway.errors import ApiError
 from elasticd.gateway.http.answer import Flow
@@ -102,8 +102,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Watches over the client's machine."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has another class
         self._made = True
         self._site.connections.add(self)
         sock = transport.get_extra_info("socket")
