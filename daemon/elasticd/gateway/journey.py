@@ -100,7 +100,10 @@ class Journey:
             whole = framer.feed(data)
             if whole:
                 if seam is not None:
-                    _kept(seam, whole)
+                    try:
+                        seam.keep(whole)
+                    except Broken as broken:
+                        raise ReplicaLost(str(broken)) from broken
                     if hide:
                         whole = without_ids(whole)
                 reply.send(whole)
@@ -146,13 +149,6 @@ class Journey:
         if isinstance(failure, ReplicaSilent):
             raise errors.replica_silent(self.call.model, failure.seconds) from failure
         raise errors.replica_lost(self.call.model) from failure
-
-
-def _kept(seam: Seam, events: bytes) -> None:
-    try:
-        seam.keep(events)
-    except Broken as broken:
-        raise ReplicaLost(str(broken)) from broken
 
 
 def _continued(seam: Seam, events: bytes) -> bytes:

@@ -110,7 +110,7 @@ class Reply:
         self._answer.write(text)
 
     def _head(self, headers: Mapping[str, str]) -> CIMultiDict[str]:
-        head = CIMultiDict(headers)
+        head = headers if isinstance(headers, CIMultiDict) else CIMultiDict(headers)
         head["X-Request-Id"] = self._request_id
         head.setdefault("Server", "elasticd")
         return head

@@ -145,6 +145,9 @@ class Admission:
 
     def wake_at(self, now: float) -> float | None:
         """When `tick` will have something to do, if nothing else happens before."""
+        if not self._tickets:  # nearly always: nobody waits for anything
+            self._deadlines.clear()
+            return None
         while self._deadlines and self._deadlines[0][1] not in self._tickets:
             heapq.heappop(self._deadlines)
         times = [self._deadlines[0][0]] if self._deadlines else []

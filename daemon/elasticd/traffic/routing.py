@@ -13,13 +13,22 @@ the clock: `now` is an argument, in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from elasticd.routing_table import Endpoint, ModelRoute, RoutingTable, Tier
 
 ReplicaKey = tuple[str, int]
 """Replica id and incarnation: a restarted replica starts with a clean record."""
+
+_GROUPS = {
+    (False, Tier.OPEN): 0,
+    (False, Tier.LAST_RESORT): 1,
+    (True, Tier.OPEN): 2,
+    (True, Tier.LAST_RESORT): 3,
+}
+"""By whether it was tried, and its tier: only the best group that has a member counts, full or
+not."""
 
 
 def replica_key(endpoint: Endpoint) -> ReplicaKey:
@@ -63,9 +72,24 @@ class Router:
 
         `spec_hash`: of what the replica must be; empty: of any.
         """
-        candidates = self._candidates(route, tried, now, spec_hash)
-        free = [e for e in candidates if self.in_flight(e) < e.slots]
-        return min(free, key=self._preference, default=None)
+        best, best_group, least = None, len(_GROUPS), (0.0, "", 0)
+        for endpoint in route.endpoints:
+            if not self._able(endpoint, now) or (spec_hash and endpoint.spec_hash != spec_hash):
+                continue
+            tried_before = bool(tried) and replica_key(endpoint) in tried
+            group = _GROUPS[tried_before, endpoint.tier]
+            if group > best_group:
+                continue
+            if group < best_group:
+                best, best_group = None, group
+            running = self.in_flight(endpoint)
+            if running >= endpoint.slots:
+                continue
+            capacity = endpoint.slots * max(endpoint.weight, 1e-6)
+            preference = running / capacity, endpoint.replica_id, endpoint.incarnation
+            if best is None or preference < least:
+                best, least = endpoint, preference
+        return best
 
     def usable(self, route: ModelRoute, now: float, beside: Set[ReplicaKey] = frozenset()) -> bool:
         """Whether any replica of the route, but those `beside`, takes requests, full or not."""
@@ -138,29 +162,8 @@ class Router:
                 counts[replica_id] = counts.get(replica_id, 0) + standing.in_flight
         return counts
 
-    def _candidates(
-        self, route: ModelRoute, tried: Set[ReplicaKey], now: float, spec_hash: str
-    ) -> Sequence[Endpoint]:
-        """The best group that has a member: untried before tried, open before last resort."""
-        able = [
-            e
-            for e in route.endpoints
-            if self._able(e, now) and (not spec_hash or e.spec_hash == spec_hash)
-        ]
-        untried = [e for e in able if replica_key(e) not in tried] if tried else able
-        for group in (untried, able):
-            for tier in (Tier.OPEN, Tier.LAST_RESORT):
-                found = [e for e in group if e.tier is tier]
-                if found:
-                    return found
-        return ()
-
     def _able(self, endpoint: Endpoint, now: float) -> bool:
         if endpoint.tier is Tier.CLOSED or endpoint.slots < 1:
             return False
         standing = self._standings.get(replica_key(endpoint))
         return standing is None or standing.aside_until <= now
-
-    def _preference(self, endpoint: Endpoint) -> tuple[float, str, int]:
-        capacity = endpoint.slots * max(endpoint.weight, 1e-6)
-        return self.in_flight(endpoint) / capacity, endpoint.replica_id, endpoint.incarnation

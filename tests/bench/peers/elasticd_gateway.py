@@ -1,16 +1,18 @@
-"""elasticd's own gateway, from a table on disk, without its controller.
+"""elasticd's own gateway with everything on, streams that go on elsewhere included, from a table on
+disk, without its controller.
 
 elasticd_gateway.py PORT FOLDER URL...
 """
 
+import asyncio
 import logging
 import sys
 from pathlib import Path
 
 import structlog
-import uvloop
 
 from elasticd.gateway import GatewayConfig, run_gateway
+from elasticd.gateway.loop import new_loop
 from elasticd.gateway.table_store import save_table
 from elasticd.routing_table import Endpoint, ModelRoute, RoutingTable, Tier
 
@@ -20,5 +22,7 @@ config = GatewayConfig(HOME / "admin.sock", HOME, port=PORT, drain_timeout=1.0)
 endpoints = tuple(
     Endpoint(f"r{i}", 1, url, "key", 1024, Tier.OPEN, f"n{i}", "spec") for i, url in enumerate(URLS)
 )
-save_table(config.table_file, RoutingTable(1, 1, (ModelRoute("stub", endpoints, 5.0, 10_000),)))
-uvloop.run(run_gateway(config))
+route = ModelRoute("stub", endpoints, 5.0, 10_000, continues=True)
+save_table(config.table_file, RoutingTable(1, 1, (route,)))
+with asyncio.Runner(loop_factory=new_loop) as runner:
+    runner.run(run_gateway(config))

@@ -98,8 +98,12 @@ class Answer:
 
     def write(self, data: bytes) -> None:
         """A piece of the body. Raises `ConnectionError`."""
-        if not self._bare and data:
-            self._put(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if self._bare or not data:
+            return
+        line = self._line
+        if line.gone:
+            raise ConnectionResetError("the client has left")
+        line.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def end(self) -> None:
         """That was all."""

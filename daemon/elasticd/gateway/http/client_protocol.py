@@ -148,10 +148,17 @@ class ReplicaConnection(asyncio.Protocol):
             return
         if not self._head:
             self._head_size += len(data)
-        fault = self._parsed(data)
-        if self._pieces and self._receiver is not None:
-            data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            self._pieces.clear()
+        fault = ""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            fault = "it switches protocols"
+        except httptools.HttpParserError as bad:
+            fault = f"its answer is not HTTP: {bad}"
+        pieces = self._pieces
+        if pieces and self._receiver is not None:
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
             self._receiver.data_came(data)
         if self._complete:
             self._answered(reusable=not fault)
@@ -159,16 +166,6 @@ class ReplicaConnection(asyncio.Protocol):
             self._lose(fault)
         elif not self._head and self._head_size > _LONGEST_HEAD:
             self._lose("the head of its answer does not end")
-
-    def _parsed(self, data: bytes) -> str:
-        """What is wrong with it; empty if nothing is."""
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            return "it switches protocols"
-        except httptools.HttpParserError as bad:
-            return f"its answer is not HTTP: {bad}"
-        return ""
 
     def _answered(self, *, reusable: bool) -> None:
         receiver, self._receiver = self._receiver, None

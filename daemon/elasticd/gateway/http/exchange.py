@@ -185,7 +185,15 @@ class Exchange:
             if not data:
                 return
         if self._sink is not None:
-            self._pour(self._sink, data)
+            try:
+                enough = self._sink(data)
+            except Exception as error:  # whoever awaits `pump` gets it
+                self._give_up(error)
+                return
+            if enough:
+                self._ended = True
+                self.close()
+                self._wake()
             return
         self._held.append(data)
         self._held_size += len(data)
@@ -245,17 +253,6 @@ class Exchange:
         self._held_size = 0
         self.resume()
         return data
-
-    def _pour(self, sink: Sink, data: bytes) -> None:
-        try:
-            enough = sink(data)
-        except Exception as error:  # whoever awaits `pump` gets it
-            self._give_up(error)
-            return
-        if enough:
-            self._ended = True
-            self.close()
-            self._wake()
 
     def _give_up(self, failure: Exception) -> None:
         self._failure = failure

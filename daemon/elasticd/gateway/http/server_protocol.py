@@ -77,10 +77,6 @@ class ClientConnection(asyncio.Protocol):
         asks_on = request is not None and request.keep_alive and request.body.whole
         return asks_on and not self._site.stopping
 
-    def write(self, data: bytes) -> None:
-        """Bytes of an answer."""
-        self._transport.write(data)
-
     async def drain(self) -> None:
         """Waits while the client reads slowly."""
         if self.gone:
@@ -104,6 +100,7 @@ class ClientConnection(asyncio.Protocol):
         """Watches over the client's machine."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has another class
         self._made = True
+        self.write = self._transport.write
         self._site.connections.add(self)
         sock = transport.get_extra_info("socket")
         for level, name, value in _WATCH:
