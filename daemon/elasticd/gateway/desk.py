@@ -60,8 +60,9 @@ class Desk:
         each for which there is no replica; never of one that may not wait."""
         was_idle = self._admission.idle
         ticket, outcomes = self._admission.submit(ask, self._now())
-        refused = any(isinstance(o, Rejected) and o.ticket is ticket for o in outcomes)
-        if not refused and (was_idle or not self._admission.has_replica(ask.model, self._now())):
+        mine = next((o for o in outcomes if o.ticket is ticket), None)
+        wanting = mine is None and not self._admission.has_replica(ask.model, self._now())
+        if wanting or (was_idle and not isinstance(mine, Rejected)):
             self._poke()
         return self._claim(ticket, outcomes)
 

@@ -28,6 +28,7 @@ from elasticd.gateway.feed import ControllerLink, TableFeed
 from elasticd.gateway.front import Front
 from elasticd.gateway.http.server_protocol import ClientConnection
 from elasticd.gateway.keys import KeyRing
+from elasticd.gateway.loop import calm_garbage_collection
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.reporter import Reporter
 from elasticd.gateway.table_store import load_table
@@ -63,6 +64,7 @@ async def run_gateway(
     try:
         async with Gateway(config) as gateway, asyncio.TaskGroup() as tasks:
             reloading = tasks.create_task(_reload_for_ever(gateway, hang_up, read_again))
+            calm_garbage_collection()
             await stop.wait()
             reloading.cancel()
             _log.info("gateway stopping", limit=gateway.config.drain_timeout)

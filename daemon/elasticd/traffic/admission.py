@@ -58,6 +58,12 @@ class Admission:
             why = Refusal.NO_TABLE if self._table is None else Refusal.UNKNOWN_MODEL
             return ticket, [Rejected(ticket, why)]
         self._census.arrived(ask.model)
+        if not self._waits(ask.model):  # nearly always: nobody is in front, so there is no queue
+            endpoint = self._router.choose(route, ticket.tried, now)
+            if endpoint is not None:
+                granted = self._given(Lease(ticket, endpoint))
+                self._count(ask.model)
+                return ticket, [granted]
         self._enqueue(ticket)
         outcomes = self._grant(ask.model, now)
         if ticket.id in self._tickets and len(self._lines[ask.model]) > route.queue_limit:
@@ -104,7 +110,7 @@ class Admission:
         model = lease.ticket.ask.model
         self._lines[model].ended(lease.ticket.ask.key)
         self._census.running(model, -1)
-        outcomes = self._grant(model, now)
+        outcomes = self._grant(model, now) if self._waits(model) else []
         self._forget(model)
         self._count(model)
         return outcomes
@@ -215,7 +221,7 @@ class Admission:
         return Ticket(self._minted, ask, arrived, now + (route.max_wait if route else 0.0))
 
     def _enqueue(self, ticket: Ticket) -> None:
-        self._lines.setdefault(ticket.ask.model, Line()).add(ticket)
+        self._line(ticket.ask.model).add(ticket)
         self._tickets[ticket.id] = ticket
 
     def _keep(self, ticket: Ticket) -> None:
@@ -248,14 +254,28 @@ class Admission:
         if route is None or line is None:
             return outcomes
         while (lease := self._next_lease(route, line, now)) is not None:
-            ticket = lease.ticket
-            self._router.take(lease.endpoint)
-            line.started(ticket.ask.key)
-            self._dequeue(ticket)
-            self._leases[ticket.id] = lease
-            self._census.running(model, +1)
-            outcomes.append(Granted(lease))
+            outcomes.append(self._given(lease))
+            self._dequeue(lease.ticket)
         return outcomes
+
+    def _given(self, lease: Lease) -> Granted:
+        """The lease is the ticket's from now on."""
+        ticket = lease.ticket
+        self._router.take(lease.endpoint)
+        self._line(ticket.ask.model).started(ticket.ask.key)
+        self._leases[ticket.id] = lease
+        self._census.running(ticket.ask.model, +1)
+        return Granted(lease)
+
+    def _line(self, model: str) -> Line:
+        line = self._lines.get(model)
+        if line is None:
+            line = self._lines[model] = Line()
+        return line
+
+    def _waits(self, model: str) -> bool:
+        line = self._lines.get(model)
+        return line is not None and len(line) > 0
 
     def _next_lease(self, route: ModelRoute, line: Line, now: float) -> Lease | None:
         """A retry that must wait, since only replicas it has tried are free, blocks nobody."""

@@ -65,4 +65,7 @@ class Census:
                 tally.peak = tally.queued + tally.in_flight
 
     def _of(self, model: str) -> _Tally:
-        return self._tallies.setdefault(model, _Tally())
+        tally = self._tallies.get(model)
+        if tally is None:
+            tally = self._tallies[model] = _Tally()
+        return tally

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 import httptools
 from multidict import CIMultiDict
 
-from elasticd.gateway.http.head import Address, headers_of
+from elasticd.gateway.http.head import Address, answer_headers
 
 _LONGEST_HEAD = 256 * 1024
 """Bytes of an answer's head at most: what is longer is no engine's."""
@@ -28,7 +28,8 @@ _WATCH = (
 
 
 class Receiver(Protocol):
-    """Who gets an answer, part by part; after `ended` or `lost` comes nothing more."""
+    """Who gets an answer, part by part, its head without what speaks of one connection only. After
+    `ended` or `lost` comes nothing more."""
 
     def head_came(self, status: int, headers: CIMultiDict[str]) -> None: ...
     def data_came(self, data: bytes) -> None: ...
@@ -59,7 +60,6 @@ class ReplicaConnection(asyncio.Protocol):
         "_parser",
         "_pieces",
         "_receiver",
-        "_status",
         "_transport",
         "_until_close",
         "_without_body",
@@ -81,7 +81,6 @@ class ReplicaConnection(asyncio.Protocol):
 
     def _begin(self, *, without_body: bool) -> None:
         self._without_body = without_body
-        self._status = 0
         self._head = False
         self._head_size = 0
         self._complete = False
@@ -203,11 +202,8 @@ class ReplicaConnection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if self._complete or (100 <= status < 200 and status != 101):
             return
-        headers = headers_of(pairs)
-        self._head, self._status = True, status
-        self._until_close = "Content-Length" not in headers and "chunked" not in headers.get(
-            "Transfer-Encoding", ""
-        )
+        headers, framed = answer_headers(pairs)
+        self._head, self._until_close = True, not framed
         if self._receiver is not None:
             self._receiver.head_came(status, headers)
         if self._without_body:

@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 from elasticd.gateway.encoding import UNPACKABLE, BadPacking, Unpacker, accepts, coding_of
 from elasticd.gateway.failures import Head, ReplicaLost, ReplicaSilent, head_of
 from elasticd.gateway.http.client_protocol import ReplicaConnection
-from elasticd.gateway.http.head import Address, end_to_end
+from elasticd.gateway.http.head import Address
 from elasticd.gateway.http.pool import Pool
 from elasticd.gateway.stall import Pulse
 
@@ -172,7 +172,7 @@ class Exchange:
     def head_came(self, status: int, headers: CIMultiDict[str]) -> None:
         """The head of the answer."""
         self.pulse.heard = self._loop.time()
-        self._head = self._unpacked(head_of(status, end_to_end(headers)))
+        self._head = self._unpacked(head_of(status, headers))
         self._wake()
 
     def data_came(self, data: bytes) -> None:
@@ -224,7 +224,8 @@ class Exchange:
 
     async def _ask(self, *, fresh: bool) -> bool:
         """Sends the request, waits for a sign; returns whether the connection was a used one."""
-        self._connection = connection = await self._pool.take(self._address, fresh=fresh)
+        kept = None if fresh else self._pool.kept(self._address)
+        self._connection = connection = kept or await self._pool.connect(self._address)
         connection.ask(self._request, self, without_body=self._method == "HEAD")
         if self._head is None and self._failure is None:
             await self._wait()

@@ -28,6 +28,7 @@ _HOP_BY_HOP = frozenset(
         "content-length",
     )
 )
+_HOP_BY_HOP_BYTES = frozenset(name.encode() for name in _HOP_BY_HOP)
 
 _WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 """Methods whose requests tell their length, also where it is zero."""
@@ -62,6 +63,25 @@ def headers_of(pairs: Pairs) -> CIMultiDict[str]:
             for name, value in pairs
         ]
     )
+
+
+def answer_headers(pairs: Pairs) -> tuple[CIMultiDict[str], bool]:
+    """The headers of a replica's answer as its client may have them, and whether they tell where
+    its body ends."""
+    kept, framed, named = [], False, ""
+    for name, value in pairs:
+        low = name.lower()
+        if low in _HOP_BY_HOP_BYTES:
+            if low == b"content-length" or (low == b"transfer-encoding" and b"chunked" in value):
+                framed = True
+            elif low == b"connection":
+                named += f",{value.decode('latin-1')}"
+        else:
+            kept.append((name, value))
+    headers = headers_of(kept)
+    for ended in filter(None, map(str.strip, named.split(","))):
+        headers.popall(ended, None)
+    return headers, framed
 
 
 def end_to_end(

@@ -34,13 +34,22 @@ class Pool:
         self._tls: ssl.SSLContext | None = None
         self._closed = False
 
-    async def take(self, address: Address, *, fresh: bool = False) -> ReplicaConnection:
-        """A connection to use, a new one if none idles or a `fresh` one is wanted.
+    def kept(self, address: Address) -> ReplicaConnection | None:
+        """A connection that idles, for use."""
+        idle = self._idle.get(address)
+        while idle:
+            connection = idle.pop()
+            if not idle:
+                del self._idle[address]
+            if connection.closing:
+                continue
+            if self._loop.time() - connection.idle_since < KEPT:
+                return connection
+            connection.close()
+        return None
 
-        Raises `ReplicaRefused`, or `OutOfResources`.
-        """
-        if not fresh and (kept := self._kept(address)) is not None:
-            return kept
+    async def connect(self, address: Address) -> ReplicaConnection:
+        """A new connection. Raises `ReplicaRefused`, or `OutOfResources`."""
         try:
             async with asyncio.timeout(self._patience):
                 return await self._connect(address)
@@ -79,19 +88,6 @@ class Pool:
             for connection in idle:
                 connection.close()
         self._idle.clear()
-
-    def _kept(self, address: Address) -> ReplicaConnection | None:
-        idle = self._idle.get(address)
-        while idle:
-            connection = idle.pop()
-            if not idle:
-                del self._idle[address]
-            if connection.closing:
-                continue
-            if self._loop.time() - connection.idle_since < KEPT:
-                return connection
-            connection.close()
-        return None
 
     async def _connect(self, address: Address) -> ReplicaConnection:
         if address.tls and self._tls is None:
