@@ -99,12 +99,15 @@ class NoticeKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreemptionNotice:
-    """An instance will go in `seconds_left`; its id is made from the content: repeats are equal."""
+    """An instance will go in `seconds_left`; its id is made from the content: repeats are equal.
+
+    `None` is for a `REBALANCE` only: nobody knows when, or whether.
+    """
 
     notice_id: str
     instance_id: str
     kind: NoticeKind
-    seconds_left: float
+    seconds_left: float | None
 
 
 @dataclass(frozen=True, slots=True)
