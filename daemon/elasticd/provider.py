@@ -232,7 +232,8 @@ class ProviderPlugin:
 
     `options` is a pydantic model class of the pool's own keys (unknown keys refused).
     `defaults`: `instances_every` and `offerings_every` in seconds; `paid`: false where machines
-    cost nothing.
+    cost nothing; `notices`: whose metadata service its machines can ask whether they will go
+    (`ec2`, `gcp`; without it: none).
     `place` names the options that say where the machines are (account, region, address): they
     cannot change while there are machines. `visibility`, given the options: seconds for which a
     new machine may be missing from lists (`None`: a minute).
