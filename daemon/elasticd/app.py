@@ -57,8 +57,11 @@ def controller_config(config: Configuration, serve_again: bool = False) -> Contr
         serve_again=serve_again,
         admin_listen=(settings.admin.listen.host, settings.admin.listen.port),
         # The one provider there is rents this host, so its Python is ours.
-        bootstrap=lambda node_id, token, gpus: bootstrap.render(
-            node_id, agent_url, token, sys.executable, expected_gpus=gpus
+        bootstrap=lambda node_id, token, gpus, listening: bootstrap.render(
+            *(node_id, agent_url, token, sys.executable),
+            expected_gpus=gpus,
+            notices=listening.source,
+            metadata_url=listening.url,
         ),
     )
 

@@ -14,7 +14,7 @@ set -eu
 umask 077
 ELASTICD_JOIN_TOKEN={token}
 export ELASTICD_JOIN_TOKEN
-{expected}PYTHON={python}
+{told}PYTHON={python}
 VERSION={version}
 if ! command -v "$PYTHON" >/dev/null 2>&1; then
     echo "elasticd: $PYTHON is not on this machine; set the pool's python" >&2
@@ -36,21 +36,30 @@ exec "$PYTHON" -m elasticd.node.watcher --node-id {node_id} --agent {agent_url}
 
 
 def render(
-    node_id: str, agent_url: str, join_token: str, python: str, expected_gpus: int | None = None
+    node_id: str,
+    agent_url: str,
+    join_token: str,
+    python: str,
+    *,
+    expected_gpus: int | None = None,
+    notices: str = "",
+    metadata_url: str = "",
 ) -> str:
     """A POSIX shell script that becomes the node watcher of `node_id`.
 
     `python` is the interpreter on the machine in whose environment elasticd and Ray live.
     `expected_gpus`: so many must be there before Ray starts; `None`: as many as there are.
+    `notices`: whose metadata service the machine asks for notices (`ec2`, `gcp`; empty: nobody's);
+    `metadata_url`: where that is, if not where it usually is.
     """
-    expected = (
-        ""
-        if expected_gpus is None
-        else f"ELASTICD_EXPECTED_GPUS={expected_gpus:d}\nexport ELASTICD_EXPECTED_GPUS\n"
-    )
+    told = {
+        "ELASTICD_EXPECTED_GPUS": "" if expected_gpus is None else f"{expected_gpus:d}",
+        "ELASTICD_NOTICES": notices,
+        "ELASTICD_METADATA_URL": metadata_url,
+    }
     return _SCRIPT.format(
         token=shlex.quote(join_token),
-        expected=expected,
+        told="".join(f"{k}={shlex.quote(v)}\nexport {k}\n" for k, v in told.items() if v),
         python=shlex.quote(python),
         version=shlex.quote(elasticd.__version__),
         least=", ".join(map(str, LEAST_PYTHON)),

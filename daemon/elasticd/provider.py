@@ -99,12 +99,15 @@ class NoticeKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreemptionNotice:
-    """An instance will go in `seconds_left`; its id is made from the content: repeats are equal."""
+    """An instance will go in `seconds_left`; its id is made from the content: repeats are equal.
+
+    `None` is for a `REBALANCE` only: nobody knows when, or whether.
+    """
 
     notice_id: str
     instance_id: str
     kind: NoticeKind
-    seconds_left: float
+    seconds_left: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +232,8 @@ class ProviderPlugin:
 
     `options` is a pydantic model class of the pool's own keys (unknown keys refused).
     `defaults`: `instances_every` and `offerings_every` in seconds; `paid`: false where machines
-    cost nothing.
+    cost nothing; `notices`: whose metadata service its machines can ask whether they will go
+    (`ec2`, `gcp`; without it: none).
     `place` names the options that say where the machines are (account, region, address): they
     cannot change while there are machines. `visibility`, given the options: seconds for which a
     new machine may be missing from lists (`None`: a minute).

@@ -152,7 +152,11 @@ class Life:
         orders = OrderMaker(lambda replica_id, incarnation: "key", EnginePorts())
         orders.learn(self.fleet)
         performer = Performer(
-            identity, self.pools.providers, self.cluster, orders, lambda node_id, gpus: "script"
+            identity,
+            self.pools.providers,
+            self.cluster,
+            orders,
+            lambda pool, node_id, gpus: "script",
         )
         self._executor = Executor(performer, self.emit)
         self.core = Core(restored.ledger_id, restored.epoch, restored.rows)

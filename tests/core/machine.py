@@ -29,8 +29,6 @@ from elasticd.core.events import (
     LaunchFailed,
     ListFailed,
     NodeSeen,
-    NoticeArrived,
-    NoticeTakenBack,
     ReplicaOrderFailed,
     ReplicaSeen,
     ScaleHeld,
@@ -40,10 +38,9 @@ from elasticd.core.events import (
 )
 from elasticd.core.specs import Budget, FleetSpec, ModelSpec
 from elasticd.provider import Instance, InstanceState
-from tests.core.machine_base import FOREIGN, MAX_NODES, USED, Watched, models, spot
+from tests.core.machine_base import FOREIGN, MAX_NODES, USED, models, spot
+from tests.core.machine_notices import PICK, Notices
 from tests.core.world import LEDGER
-
-PICK = st.integers(min_value=0, max_value=9)
 
 REFUSALS = [
     "NoCapacity",
@@ -57,7 +54,7 @@ REFUSALS = [
 UNCLEAR = ["Unavailable", "RateLimited", "AuthFailed"]
 
 
-class AnyOrder(Watched):
+class AnyOrder(Notices):
     """A controller in a world of late, lost, repeated and false answers, deaths and restarts."""
 
     @initialize(rounds=st.integers(0, 8))
@@ -222,16 +219,6 @@ class AnyOrder(Watched):
         USED["a_connection_breaks"] += 1
         endpoints = self.world.open_endpoints() or ["r-none"]
         self.step(EndpointBroken(endpoints[which % len(endpoints)], 1, "reset"))
-
-    @rule(which=PICK, left=st.floats(0, 200), back=st.booleans())
-    def a_notice_comes(self, which: int, left: float, back: bool) -> None:
-        ids = sorted(self.world.instances) or ["i-none"]
-        instance = ids[which % len(ids)]
-        USED["notice_back" if back else "notice"] += 1
-        if back:
-            self.step(NoticeTakenBack("n-" + instance, "spot", instance))
-        else:
-            self.step(NoticeArrived("n-" + instance, "spot", instance, "interruption", left))
 
     @rule(serve=st.booleans())
     def somebody_asks_for_down_or_to_serve(self, serve: bool) -> None:

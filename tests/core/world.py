@@ -28,6 +28,7 @@ from elasticd.core.events import (
     LaunchFailed,
     LoadSampled,
     NodeSeen,
+    NoticeSeen,
     OfferingsListed,
     ReplicaLoad,
     ReplicaOrderTaken,
@@ -95,6 +96,7 @@ class World:
         self.replicas: dict[str, ReplicaSeen] = {}
         self.gpuless: set[str] = set()
         self.held: dict[str, tuple[str, ...]] = {}
+        self.notices: dict[str, tuple[NoticeSeen, ...]] = {}
         self.twins = 0
 
     def step(self, *events: Event) -> Plan:
@@ -198,7 +200,15 @@ class World:
             gpus = instance.offering.gpu_count if instance.offering else 0
             shown = 0 if node_id in self.gpuless else gpus
             held = self.held.get(node_id, ())
-            nodes.append(NodeSeen(node_id, node_id in self.joined, shown, held=held))
+            seen = NodeSeen(
+                node_id,
+                node_id in self.joined,
+                shown,
+                held=held,
+                notices=self.notices.get(node_id, ()),
+                notices_complete=node_id in self.notices,
+            )
+            nodes.append(seen)
         return ClusterObserved(tuple(nodes), tuple(self.replicas.values()), complete)
 
     def demand(

@@ -146,7 +146,11 @@ class Life:
         agent = AgentOrders(_DoomedAgent(around.cluster, self.point), self._clock)
         self.tables = TableHolder(lambda replica_id, incarnation: "key")
         performer = Performer(
-            identity, self.pools.providers, agent, orders, lambda node_id, gpus: f"join {node_id}"
+            identity,
+            self.pools.providers,
+            agent,
+            orders,
+            lambda pool, node_id, gpus: f"join {node_id}",
         )
         self.executor = Executor(performer, self.inbox.put)
         self.recorder = Recorder()

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.node.fake_agent import FakeAgent, running_agent
+
 
 @pytest.fixture(autouse=True)
 def short_temp(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -14,3 +16,10 @@ def short_temp(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="t-", ignore_cleanup_errors=True) as folder:
         monkeypatch.setenv("TMPDIR", folder)
         yield
+
+
+@pytest.fixture
+def agent() -> Iterator[FakeAgent]:
+    """An agent that lets the machine `n-1` in."""
+    with running_agent() as fake:
+        yield fake

@@ -16,6 +16,12 @@ from tests.node.waiting import read_pid
 STUB_RAY = Path(__file__).parent / "stub_ray"
 
 
+def _our_own_path() -> tuple[str, ...]:
+    """The sources that this test uses, where they are not the installed ones."""
+    path = os.environ.get("PYTHONPATH", "")
+    return (path,) if path else ()
+
+
 class Program:
     """One running program and the folder its stub Ray writes into."""
 
@@ -30,7 +36,7 @@ class Program:
                 stderr=out,
                 env={
                     **os.environ,
-                    "PYTHONPATH": str(STUB_RAY),
+                    "PYTHONPATH": os.pathsep.join((str(STUB_RAY), *_our_own_path())),
                     "STUB_RAY_DIR": str(folder),
                     **env,
                 },

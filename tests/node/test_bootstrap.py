@@ -20,6 +20,7 @@ esac
 printf '%s\\n' "$@" > "$OUT.argv"
 printf '%s' "$ELASTICD_JOIN_TOKEN" > "$OUT.token"
 printf '%s' "${ELASTICD_EXPECTED_GPUS-none}" > "$OUT.gpus"
+printf '%s' "${ELASTICD_NOTICES-none} ${ELASTICD_METADATA_URL-none}" > "$OUT.notices"
 """
 
 
@@ -90,3 +91,24 @@ def test_the_watcher_is_told_how_many_gpus_to_wait_for(
     script = bootstrap.render("n-1", "http://a", "t", str(python), expected_gpus=expected)
     assert _run(script, tmp_path / "out").returncode == 0
     assert (tmp_path / "out.gpus").read_text() == told
+
+
+@pytest.mark.parametrize(
+    ("notices", "url", "told"),
+    [
+        ("", "", "none none"),
+        ("ec2", "", "ec2 none"),
+        ("gcp", "http://[::1]:80", "gcp http://[::1]:80"),
+    ],
+)
+def test_the_watcher_is_told_whom_to_ask_for_notices(
+    tmp_path: Path, notices: str, url: str, told: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    script = bootstrap.render(
+        *("n-1", "http://a", "t", str(python)), notices=notices, metadata_url=url
+    )
+    assert _run(script, tmp_path / "out").returncode == 0
+    assert (tmp_path / "out.notices").read_text() == told

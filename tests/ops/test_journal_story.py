@@ -39,6 +39,7 @@ def told(*events: Any, reasons: list[dict[str, str]] | None = None) -> Any:
         (ev.EndpointBroken("r-1", 1, "reset"), "replica:r-1", "broke: reset"),
         (ev.ReplicaOrderFailed("r-1", 1, "start", "wrong", True), "replica:r-1", "was refused"),
         (ev.NoticeArrived("x", "spot", "i-7", "interruption", 120.0), "pool:spot", "120 s left"),
+        (ev.NoticeArrived("x", "spot", "i-7", "rebalance", None), "pool:spot", "no end is set"),
         (ev.NoticeTakenBack("x", "spot", "i-7"), "pool:spot", "withdrawn"),
         (ev.DownRequested("ann"), "fleet", "asked by ann"),
         (ev.ServeRequested("started by hand"), "fleet", "started by hand"),

@@ -175,7 +175,11 @@ class Site:
         self.cluster = Cluster(list(clouds.values()))
         self._orders = OrderMaker(lambda replica_id, incarnation: "key", EnginePorts())
         performer = Performer(
-            identity, self.pools.providers, self.cluster, self._orders, lambda node_id, gpus: ""
+            identity,
+            self.pools.providers,
+            self.cluster,
+            self._orders,
+            lambda pool, node_id, gpus: "",
         )
         self.executor = Executor(performer, self.emit)
         self.loop = ControlLoop(

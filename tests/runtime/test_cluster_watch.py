@@ -8,8 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from elasticd.agent_api.client import AgentRefused, AgentUnreachable
-from elasticd.agent_api.messages import ClusterState, NodeReport, ReplicaReport
-from elasticd.core.events import ClusterObserved, ClusterUnreachable, Event, NodeSeen, ReplicaSeen
+from elasticd.agent_api.messages import ClusterState, NodeReport, NoticeReport, ReplicaReport
+from elasticd.core.events import (
+    ClusterObserved,
+    ClusterUnreachable,
+    Event,
+    NodeSeen,
+    NoticeSeen,
+    ReplicaSeen,
+)
 from elasticd.runtime.cluster_watch import ClusterWatch, PollTimes, observed
 from tests.runtime.fakes import FakeAgent, hang
 from tests.runtime.virtual import LoopClock, virtual
@@ -145,3 +152,32 @@ def test_a_replica_that_is_stopping_or_in_an_unheard_of_phase_is_unknown() -> No
 def test_a_time_that_is_no_number_is_not_known() -> None:
     [replica] = observed(state(1, replicas=(report("ready", stalled_for=math.nan),))).replicas
     assert replica.stalled_for is None
+
+
+@virtual
+async def test_a_notice_of_a_machine_is_observed_with_the_time_that_is_left_now() -> None:
+    def told(left: float) -> Callable[[], Any]:
+        async def later() -> ClusterState:
+            await asyncio.sleep(2.0)
+            notice = NoticeReport("x", "interruption", left)
+            return state(
+                1, nodes=(NodeReport("n", True, notices=(notice,), notices_complete=True),)
+            )
+
+        return later
+
+    heard, _ = await watched(FakeAgent(told(90.0), told(88.0), told(86.0)), 4.5)
+    seen = [event.nodes[0] for event in heard if isinstance(event, ClusterObserved)]
+    assert [node.notices for node in seen] == [
+        (NoticeSeen("x", "interruption", 90.0),),
+        (NoticeSeen("x", "interruption", 88.0),),
+    ]
+    assert seen[0].notices_complete
+
+
+@virtual
+async def test_after_a_quiet_time_the_next_news_waits_for_nothing() -> None:
+    """A notice that comes while a question hangs is followed by the next question at once."""
+    agent = FakeAgent(slow_state(1), state(2), slow_state(3))
+    await watched(agent, 2.01)
+    assert len(agent.polls) == 2

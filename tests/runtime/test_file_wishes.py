@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticd.app import controller_config, gateway_config
+from elasticd.runtime.config import Listening
 from elasticd.runtime.file_wishes import FileWishes
 from elasticd.runtime.hub_api import Hub
 from elasticd.secret import SecretUnavailable
@@ -114,7 +115,25 @@ def test_the_controller_and_the_gateway_are_told_what_the_file_says(tmp_path: Pa
     assert (key.name, key.sha256_hex, key.max_priority) == ("team-a", "ab" * 32, 3)
     assert (key.max_ongoing_requests, gateway.idle_timeout) == (9, 33.0)
     controller = controller_config(configuration)
-    script = controller.bootstrap("node-1", "once", 4)
+    script = controller.bootstrap("node-1", "once", 4, Listening("ec2", "http://h:1"))
     assert "node-1" in script
     assert "once" in script
     assert "ELASTICD_EXPECTED_GPUS=4\n" in script
+    assert "ELASTICD_NOTICES=ec2\n" in script
+    assert "ELASTICD_METADATA_URL=http://h:1\n" in script
+
+
+@pytest.mark.parametrize(
+    ("keys", "listening"),
+    [
+        ("", Listening()),
+        (", notices: none", Listening()),
+        (", notices: gcp", Listening("gcp")),
+        (", notices: ec2, metadata_url: 'http://[::1]:80'", Listening("ec2", "http://[::1]:80")),
+    ],
+)
+def test_machines_listen_to_whom_their_pool_names(
+    tmp_path: Path, keys: str, listening: Listening
+) -> None:
+    [pool] = wishes(tmp_path, TEXT.replace(", market: spot", keys)).pools.values()
+    assert pool.listening == listening

@@ -140,6 +140,9 @@ async def test_notices_and_their_withdrawal_are_passed_on() -> None:
         NOTICE,
         replace(NOTICE, notice_id="n-2", seconds_left=math.nan),
         replace(NOTICE, notice_id="n-3", seconds_left=-4.0),
+        replace(NOTICE, notice_id="n-4", seconds_left=None),
+        replace(NOTICE, notice_id="n-5", kind=NoticeKind.REBALANCE, seconds_left=None),
+        replace(NOTICE, notice_id="n-6", kind=NoticeKind.REBALANCE, seconds_left=math.inf),
         NoticeWithdrawn("n-1", "i-1"),
     )
     async with running(*watching(watch(provider, heard), "notices")):
@@ -148,6 +151,9 @@ async def test_notices_and_their_withdrawal_are_passed_on() -> None:
         NoticeArrived("n-1", "lab", "i-1", "interruption", 120.0),
         NoticeArrived("n-2", "lab", "i-1", "interruption", 0.0),
         NoticeArrived("n-3", "lab", "i-1", "interruption", 0.0),
+        NoticeArrived("n-4", "lab", "i-1", "interruption", 0.0),
+        NoticeArrived("n-5", "lab", "i-1", "rebalance", None),
+        NoticeArrived("n-6", "lab", "i-1", "rebalance", None),
     ]
     assert heard.of(NoticeTakenBack) == [NoticeTakenBack("n-1", "lab", "i-1")]
 

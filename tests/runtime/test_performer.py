@@ -56,7 +56,7 @@ def performer(provider: FakeProvider | None = None, agent: Any = None) -> Perfor
         {"lab": provider or FakeProvider()},
         agent or FakeAgent(),
         orders,
-        lambda node_id, gpus: f"boot {node_id} with {gpus}",
+        lambda pool, node_id, gpus: f"boot {node_id} of {pool} with {gpus}",
         agent_timeout=15.0,
     )
 
@@ -66,7 +66,7 @@ async def test_a_launch_asks_for_the_node_by_our_id_with_its_boot_script() -> No
     provider = FakeProvider()
     event = await performer(provider).perform(LAUNCH)
     assert event == LaunchAnswered("node-1", INSTANCE)
-    wanted = LaunchRequest("node-1", "test", "ledger", (OFFERING,), "boot node-1 with 1")
+    wanted = LaunchRequest("node-1", "test", "ledger", (OFFERING,), "boot node-1 of lab with 1")
     assert provider.asked == [("launch", wanted)]
 
 

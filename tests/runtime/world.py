@@ -239,7 +239,7 @@ def config(world: World, state_dir: Path, agent_url: str, **more: Any) -> Contro
         wishes=wishes(world),
         agent_url=agent_url,
         admin_socket=state_dir / "run" / "admin.sock",
-        bootstrap=lambda node_id, token, gpus: f"join {node_id} {token} {gpus}",
+        bootstrap=lambda node_id, token, gpus, _: f"join {node_id} {token} {gpus}",
         poll=PollTimes(wait=0.2, spacing=0.05, retry=0.1),
         stop_grace=0.5,
         fault_linger=0.5,

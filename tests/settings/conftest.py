@@ -42,6 +42,7 @@ UNPAID = {"paid": False}
 PROVIDERS = {
     "cloud": lambda: ProviderPlugin(CloudOptions, _never, UNPAID),
     "other": lambda: ProviderPlugin(CloudOptions, _never, UNPAID),
+    "hearing": lambda: ProviderPlugin(CloudOptions, _never, {**UNPAID, "notices": "ec2"}),
     "paid": lambda: ProviderPlugin(PricedOptions, _never),
     "halfway": _missing,
 }

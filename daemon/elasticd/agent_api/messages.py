@@ -8,7 +8,7 @@ versions N and N−1 understand each other during a rolling upgrade. No ray in h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 from elasticd.node.versions import WIRE
@@ -109,6 +109,19 @@ class ReplicaReport(_Wire):
 
 
 @dataclass(frozen=True, slots=True)
+class NoticeReport(_Wire):
+    """A machine will go, or may: its own cloud has told it.
+
+    `notice_id` is made from the content, so repeats are equal. `kind`: `interruption`, `rebalance`
+    or `maintenance`. `seconds_left`: from the moment of the report; `None`: nobody knows when.
+    """
+
+    notice_id: str
+    kind: str
+    seconds_left: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReport(_Wire):
     """One machine as Ray and its watcher tell it.
 
@@ -118,7 +131,9 @@ class NodeReport(_Wire):
     …`, `failed: …`). `watcher_age`: seconds since its last report, `None` if it never reported.
     `held`: one sentence for each GPU that cannot be used because something still holds it (with
     the pid); it is claimed in Ray until it is free. `mismatch`: why it was not let in, since its
-    versions differ from the head's; it has not joined Ray and will not.
+    versions differ from the head's; it has not joined Ray and will not. `notices`: those that hold,
+    as the machine itself hears them; `notices_complete`: no other one holds, which is not known of
+    a machine that listens to nothing or has just begun to.
     """
 
     node_id: str
@@ -131,6 +146,8 @@ class NodeReport(_Wire):
     log_tail: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     mismatch: str = ""
+    notices: tuple[NoticeReport, ...] = ()
+    notices_complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +177,7 @@ class ClusterState(_Wire):
                 version=int(data["version"]),
                 complete=bool(data["complete"]),
                 head_alive=bool(data["head_alive"]),
-                nodes=tuple(NodeReport.from_json(n) for n in data.get("nodes", ())),
+                nodes=tuple(_node_report(n) for n in data.get("nodes", ())),
                 replicas=tuple(ReplicaReport.from_json(r) for r in data.get("replicas", ())),
                 detail=str(data.get("detail", "")),
                 versions=dict(data.get("versions", {})),
@@ -168,6 +185,11 @@ class ClusterState(_Wire):
             )
         except (KeyError, TypeError) as bad:
             raise ValueError(f"not a cluster state: {bad!r}") from bad
+
+
+def _node_report(data: Mapping[str, Any]) -> NodeReport:
+    plain = NodeReport.from_json({k: v for k, v in data.items() if k != "notices"})
+    return replace(plain, notices=tuple(NoticeReport.from_json(n) for n in data.get("notices", ())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +223,11 @@ class JoinAnswer(_Wire):
 
 @dataclass(frozen=True, slots=True)
 class WatcherReport(_Wire):
-    """What a node watcher tells: its boot phase, the end of its log, the versions it runs."""
+    """What a node watcher tells: its boot phase, the end of its log, the versions it runs, and the
+    notices that hold (`notices_complete`: and no other)."""
 
     boot: str
     log_tail: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    notices: tuple[NoticeReport, ...] = ()
+    notices_complete: bool = False

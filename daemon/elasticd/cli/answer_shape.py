@@ -126,7 +126,7 @@ _NODE = object_of(
     {
         **keys(number, "age since phase_age ended_age last_seen_age usual seconds_left dead_for"),
         **keys(whole, "gpus gpus_used price_micros"),
-        **keys(text, "gpu_kind market currency reason trouble boot instance_id"),
+        **keys(text, "gpu_kind market currency reason trouble boot instance_id hint"),
     },
     keys(_TEXTS, "held log_tail"),
 )

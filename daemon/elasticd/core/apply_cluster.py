@@ -18,6 +18,7 @@ from elasticd.core.events import (
 from elasticd.core.failures import blame_node, count_failed_start
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import LIVE, NodePhase, ReplicaPhase
+from elasticd.core.notices import on_machines_own
 from elasticd.core.state import State, Step
 
 REOPEN_AFTER = 3.0
@@ -49,6 +50,7 @@ def on_cluster(state: State, step: Step, event: ClusterObserved) -> None:
             if seen.alive is not None:
                 state.seen[node.id] = step.now
             _see_node(state, step, node, seen)
+            on_machines_own(state, step, seen)
     shown: set[str] = set()
     for report in event.replicas:
         replica = state.fleet.replica(report.replica_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from elasticd.core.drain import drain_replica, surplus
 from elasticd.core.fleet import Replica
 from elasticd.core.lifecycle import COUNTED, ReplicaPhase
+from elasticd.core.notices import leaving
 from elasticd.core.shapes import gpus_there
 from elasticd.core.specs import ModelSpec
 from elasticd.core.state import ModelState, State, Step
@@ -25,13 +26,20 @@ def adjust_counts(state: State, step: Step) -> None:
             for replica in state.fleet.replicas(COUNTED, model=name):
                 end = step.now + LEFTOVER_TIME
                 drain_replica(state, step, replica, end, "model no longer configured")
+    gone_soon = leaving(state, step)
     for model in state.models.values():
-        _adjust(state, step, model)
+        _adjust(state, step, model, gone_soon)
 
 
-def _adjust(state: State, step: Step, model: ModelState) -> None:
-    target = model.target.replicas if model.target is not None else 0
+def _counted(state: State, model: ModelState, gone_soon: frozenset[str]) -> list[Replica]:
+    """Those on nodes that are to be replaced serve on, and count no more."""
     counted = state.fleet.replicas(COUNTED, model=model.spec.name)
+    return [r for r in counted if r.node_id not in gone_soon] if gone_soon else counted
+
+
+def _adjust(state: State, step: Step, model: ModelState, gone_soon: frozenset[str]) -> None:
+    target = model.target.replicas if model.target is not None else 0
+    counted = _counted(state, model, gone_soon)
     current = [r for r in counted if r.spec_hash == model.spec.spec_hash]
     old = [r for r in counted if r.spec_hash != model.spec.spec_hash]
     if old:
@@ -74,13 +82,13 @@ def make_room(state: State, step: Step) -> bool:
     Tells whether one goes.
     """
     made = False
+    gone_soon = leaving(state, step)
     for model in state.models.values():
         if not model.no_room or model.failures or not _in_order(state, model):
             continue
-        counted = state.fleet.replicas(COUNTED, model=model.spec.name)
         old = [
             r
-            for r in counted
+            for r in _counted(state, model, gone_soon)
             if r.phase is ReplicaPhase.READY
             and r.spec_hash != model.spec.spec_hash
             and _would_fit(state, r, model.spec)

@@ -37,14 +37,13 @@ from elasticd.core.drain import (
     close_pools,
     continue_drains,
     on_drain_requested,
-    on_notice,
-    on_notice_taken_back,
     on_undrain_requested,
 )
 from elasticd.core.failures import forgive
 from elasticd.core.fleet import Fleet, Row
 from elasticd.core.hold import held_target, on_hold_released, on_scale_held, pass_holds
 from elasticd.core.lifecycle import COUNTED, NODE_COMING, ReplicaPhase
+from elasticd.core.notices import follow_hints, on_notice, on_notice_taken_back
 from elasticd.core.placement import place, return_idle, tell_what_blocks
 from elasticd.core.reaper import on_adopt_requested
 from elasticd.core.saved import Keeper
@@ -88,6 +87,7 @@ class Core:
         self._set_targets(step)
         close_pools(state, step)
         keep_to_budget(state, step)
+        follow_hints(state, step)
         continue_drains(state, step)
         if state.down:
             give_back(state, step)

@@ -11,8 +11,6 @@ from dataclasses import replace
 from elasticd.core.demand import STALE_AFTER
 from elasticd.core.events import (
     DrainRequested,
-    NoticeArrived,
-    NoticeTakenBack,
     UndrainRequested,
 )
 from elasticd.core.failures import blame_node, count_failed_start
@@ -99,17 +97,6 @@ CLOSED = "closed"
 """Stands for a notice where a pool may have no machine any more."""
 
 
-def on_notice(state: State, step: Step, event: NoticeArrived) -> None:
-    """An instance will go: the same notice again changes nothing."""
-    for node in state.fleet.nodes({NodePhase.BOOTING, NodePhase.READY, NodePhase.DRAINING}):
-        if node.pool != event.pool or node.instance_id != event.instance_id:
-            continue
-        if event.notice_id in node.notices:
-            return
-        why = f"{event.kind} notice, {event.seconds_left:.0f} s left"
-        take_out(state, step, node, event.notice_id, event.seconds_left, why)
-
-
 def on_drain_requested(state: State, step: Step, event: DrainRequested) -> None:
     """People want a node out of service; asked again with less time, the earlier end wins."""
     node = state.fleet.node(event.node_id)
@@ -133,13 +120,6 @@ def take_out(state: State, step: Step, node: Node, notice: str, seconds: float, 
         lose_node(state, step, node, NodePhase.TERMINATING, why)
     else:
         drain_node(state, step, node, step.now + max(seconds, 0.0), why)
-
-
-def on_notice_taken_back(state: State, step: Step, event: NoticeTakenBack) -> None:
-    """The last notice withdrawn puts the node back, with the replicas that still live."""
-    for node in state.fleet.nodes({NodePhase.DRAINING}):
-        if node.pool == event.pool and event.notice_id in node.notices:
-            withdraw(state, step, node, event.notice_id, "notice withdrawn")
 
 
 def withdraw(state: State, step: Step, node: Node, notice: str, why: str) -> None:

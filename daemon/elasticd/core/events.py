@@ -99,12 +99,25 @@ class TerminateFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class NoticeSeen:
+    """A notice that holds for a machine, as its own watcher hears it.
+
+    `kind`: `interruption`, `rebalance` or `maintenance`. `seconds_left` `None`: nobody knows when.
+    """
+
+    notice_id: str
+    kind: str
+    seconds_left: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSeen:
     """One node as the cluster agent sees it. `alive` `None`: not known.
 
     `gpus` is what Ray counts on it; `boot` the watcher's last boot phase. `held`: one sentence
     for each GPU that cannot be used because something still holds it. `mismatch`: its versions of
     Ray, Python or vLLM differ from the head's, in one sentence; it has not joined and will not.
+    `notices`: those that the machine itself hears; `notices_complete`: no other one of them holds.
     """
 
     node_id: str
@@ -114,6 +127,8 @@ class NodeSeen:
     log_tail: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     mismatch: str = ""
+    notices: tuple[NoticeSeen, ...] = ()
+    notices_complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +235,13 @@ class EndpointBroken:
 
 @dataclass(frozen=True, slots=True)
 class NoticeArrived:
-    """An instance will go in `seconds_left`."""
+    """An instance will go in `seconds_left`; `None`, of a rebalance hint: nobody knows when."""
 
     notice_id: str
     pool: str
     instance_id: str
     kind: str
-    seconds_left: float
+    seconds_left: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from elasticd.core.failures import no_start_now
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import NODE_COMING, NodePhase, ReplicaPhase
+from elasticd.core.notices import leaving
 from elasticd.core.purchase import buy, refusals
 from elasticd.core.shapes import gpus_on, gpus_there
 from elasticd.core.specs import ModelSpec
@@ -36,7 +37,7 @@ def place(state: State, step: Step) -> None:
     pending = state.fleet.replicas({ReplicaPhase.PENDING})
     if not pending:
         return
-    room = _survey(state)
+    room = _survey(state, step)
     for replica in pending:
         model_state = state.models.get(replica.model)
         if model_state is not None and replica.spec_hash == model_state.spec.spec_hash:
@@ -49,18 +50,19 @@ def place(state: State, step: Step) -> None:
 def tell_what_blocks(state: State, step: Step) -> None:
     """Why replicas have no place, as things are at the end of the step."""
     unplaced = [m for m in state.models.values() if m.unplaced]
-    free = _survey(state).ready if unplaced else {}
+    free = _survey(state, step).ready if unplaced else {}
     for model in unplaced:
         model.blocked = refusals(state, step, model.spec)[0] + _scattered(free, model.spec)
 
 
-def _survey(state: State) -> _Room:
+def _survey(state: State, step: Step) -> _Room:
     used = state.fleet.occupied()
+    gone_soon = leaving(state, step)
     ready = {
         n.id: n.usable_gpus - used.get(n.id, 0)
         for n in state.fleet.nodes({NodePhase.READY})
         # Whether it is lost is decided elsewhere; until then it takes nothing more.
-        if n.dead_since is None and n.unseen_since is None
+        if n.dead_since is None and n.unseen_since is None and n.id not in gone_soon
     }
     starting = state.fleet.replicas({ReplicaPhase.STARTING})
     loads = Counter(r.node_id for r in starting if not r.fetching)

@@ -19,6 +19,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Hint:
+    """A machine is likelier to go than others; `ends_at` on the controller's clock, if known."""
+
+    notice_id: str
+    ends_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """Our commitment to one machine. Times are the controller's clock, in seconds.
 
@@ -32,8 +40,8 @@ class Node:
     `not_found_at`: the provider said so when its end was asked for, and no list has shown it since.
     `dead_since`: Ray says it is dead. `gpuless_since`: it is up, with fewer GPUs than it should
     have. `held`: one sentence for each GPU that something still holds. `idle_since`: no replica.
-    `cut_at`: when a drain must be over. `notices`: ids of the notices that hold. `weights`: what
-    has been fetched to it.
+    `cut_at`: when a drain must be over. `notices`: ids of the notices that hold. `hints`: what its
+    pool answers with a replacement first, or not at all. `weights`: what has been fetched to it.
     """
 
     id: str
@@ -64,6 +72,7 @@ class Node:
     idle_since: float | None = None
     cut_at: float | None = None
     notices: tuple[str, ...] = ()
+    hints: tuple[Hint, ...] = ()
     weights: tuple[str, ...] = ()
     log_tail: tuple[str, ...] = ()
 

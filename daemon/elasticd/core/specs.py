@@ -87,7 +87,9 @@ class NodePool:
     without replicas goes back after it. `visibility_grace`: how long a fresh instance may be
     missing from the provider's list. `loss_grace`: how long a running node may be missing from
     Ray, with no instance seen gone, before it is given up. `place`: where its machines are, in
-    words: it cannot change while there are machines.
+    words: it cannot change while there are machines. `rebalance`: what a hint that a machine is
+    likelier to go than others leads to: `ignore` (nothing), `replace_first` (a drain, once its
+    replicas have ready replacements) or `drain` (as an interruption).
     """
 
     name: str
@@ -102,6 +104,7 @@ class NodePool:
     guard_age: float = 30.0
     loss_grace: float = 30.0
     place: str = ""
+    rebalance: str = "replace_first"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import LIVE, NODE_COMING, NODE_PAID, NodePhase, ReplicaPhase
+from elasticd.core.notices import told_hint
 from elasticd.core.pool_state import Orphan, PoolState
 from elasticd.core.reaper import orphan_end, unsettled
 from elasticd.core.state import Hold, ModelState, State
@@ -94,6 +95,7 @@ def _node(state: State, node: Node, used: int, now: float) -> dict[str, Any]:
         "last_seen_age": _age(state.seen.get(node.id), now),
         "usual": _usual_boot(state, node),
         "held": list(node.held),
+        "hint": told_hint(state, node),
         "weights": list(node.weights),
         "gpus": node.expected_gpus,
         "gpus_used": used,

@@ -15,8 +15,12 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from elasticd.node.metadata import Notice
+
 TIMEOUT = 10.0
 REPORT_EVERY = 5.0
+NOTICE_AGAIN = 1.0
+"""Seconds until a report that did not arrive is sent again while a notice holds."""
 TAIL_LINES = 40
 UP = "up"
 """The boot phase of a machine whose Ray runs."""
@@ -98,6 +102,8 @@ class Reporter:
         self._versions = dict(versions)
         self._tail: deque[str] = deque(_earlier_life(memory), maxlen=TAIL_LINES)
         self._boot = ""
+        self._notices: tuple[tuple[Notice, ...], bool] = ((), False)
+        self._pause = REPORT_EVERY
         self._news = threading.Event()
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
@@ -114,6 +120,22 @@ class Reporter:
             self._boot = boot
             self._remember()
             self._news.set()
+
+    def notices(self, notices: tuple[Notice, ...], complete: bool) -> None:
+        """All notices that hold for this machine; a change is sent at once.
+
+        `complete`: nothing else holds. Until then what an earlier life told is not taken back.
+        """
+        if (notices, complete) == self._notices:
+            return
+        before = {notice.notice_id for notice in self._notices[0]}
+        self._notices = (notices, complete)
+        for notice in notices:
+            if notice.notice_id not in before:
+                self.say(f"notice of {notice.kind}: {_when(notice)} ({notice.notice_id})")
+        for gone in sorted(before - {notice.notice_id for notice in notices}):
+            self.say(f"notice withdrawn: {gone}")
+        self._news.set()
 
     def line(self, text: str) -> None:
         """One more line of the log; sent with the next report."""
@@ -138,19 +160,31 @@ class Reporter:
 
     def _run(self) -> None:
         while True:
-            self._news.wait(REPORT_EVERY)
+            self._news.wait(self._pause)
             self._news.clear()
             ending = self._ending
             self._remember()
             try:
                 _post(self._url, self._report(), self._token)
+                self._pause = REPORT_EVERY
             except (AgentAway, JoinRefused) as problem:
+                self._pause = NOTICE_AGAIN if self._notices[0] else REPORT_EVERY
                 self._tell_once(str(problem))
             if ending:
                 return
 
     def _report(self) -> dict[str, Any]:
-        return {"boot": self._boot, "log_tail": list(self._tail), "versions": self._versions}
+        held, complete = self._notices
+        return {
+            "boot": self._boot,
+            "log_tail": list(self._tail),
+            "versions": self._versions,
+            "notices": [
+                {"notice_id": n.notice_id, "kind": n.kind, "seconds_left": n.seconds_left}
+                for n in held
+            ],
+            "notices_complete": complete,
+        }
 
     def _remember(self) -> None:
         """A full disk must not keep the report from the agent."""
@@ -165,6 +199,11 @@ class Reporter:
         if problem != self._told:
             self._told = problem
             print(f"elasticd node: report not taken: {problem}", flush=True)
+
+
+def _when(notice: Notice) -> str:
+    left = notice.seconds_left
+    return "no end is set" if left is None else f"{left:.0f} s left"
 
 
 def _earlier_life(memory: Path) -> list[str]:

@@ -23,7 +23,8 @@ class Machine:
     """What this machine was told.
 
     `declared_gpus` `None`: Ray counts the real ones. `gpus_late`: seconds after which declared
-    ones appear, to play a late driver. `expected_gpus` `None`: any number will do.
+    ones appear, to play a late driver. `expected_gpus` `None`: any number will do. `notices`: which
+    cloud is asked whether this machine will go (empty: none); `metadata_url`: where, if elsewhere.
     """
 
     node_id: str
@@ -34,6 +35,8 @@ class Machine:
     node_ip: str | None = None
     expected_gpus: int | None = None
     gpus_late: float = 0.0
+    notices: str = ""
+    metadata_url: str = ""
 
 
 def told_machine(
@@ -64,6 +67,8 @@ def told_machine(
         node_ip=node_ip,
         expected_gpus=declared if expected is None else expected,
         gpus_late=late,
+        notices=environ.get("ELASTICD_NOTICES", ""),
+        metadata_url=environ.get("ELASTICD_METADATA_URL", ""),
     )
 
 

@@ -1,10 +1,10 @@
 """The node watcher: one machine's `ray start`, from joining to the end.
 
 Standard library only. It joins at the cluster agent with the single-use token, waits for the
-GPUs the machine is to have, starts Ray, and reports how far it is. When Ray ends by itself it
-sweeps what is left and joins again, some times. Everything it started ends with it, and what a
-killed earlier life left is ended first. It normally is, or is a child of, the first process of
-the machine's own PID namespace.
+GPUs the machine is to have, starts Ray, and reports how far it is, and what the machine's cloud
+says of its end. When Ray ends by itself it sweeps what is left and joins again, some times.
+Everything it started ends with it, and what a killed earlier life left is ended first. It normally
+is, or is a child of, the first process of the machine's own PID namespace.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from elasticd.node import leftovers, process_tree, ray_env, versions
 from elasticd.node.agent_link import UP, AgentAway, Joined, JoinRefused, Reporter, join, nonce
 from elasticd.node.gpu_count import GpuCount
 from elasticd.node.machine import Failed, Machine, told_machine
+from elasticd.node.notice_watch import watch_for
 from elasticd.node.ray_start import start_ray
 from elasticd.node.ray_watch import RayWatch
 
@@ -83,6 +84,10 @@ def _join_and_run(machine: Machine) -> None:
     found = versions.installed()
     reporter = Reporter(machine.agent_url, machine.node_id, machine.folder / "last-report", found)
     reporter.say(f"machine {machine.node_id}: {versions.in_words(found)}")
+    notices = watch_for(
+        machine.notices, machine.metadata_url, machine.node_id, reporter.notices, reporter.say
+    )
+    notices.start()
     try:
         _live_in_ray(machine, reporter, found)
     except (Failed, OSError) as problem:
@@ -92,6 +97,7 @@ def _join_and_run(machine: Machine) -> None:
         reporter.phase("ending")
         raise
     finally:
+        notices.stop()
         reporter.close()
 
 

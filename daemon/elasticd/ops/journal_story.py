@@ -124,7 +124,8 @@ def _broken(fact: _Fact) -> tuple[str, str]:
 
 
 def _notice(fact: _Fact) -> tuple[str, str]:
-    left = f"{fact['seconds_left']:.0f} s left"
+    seconds = fact["seconds_left"]
+    left = "no end is set" if seconds is None else f"{seconds:.0f} s left"
     return f"pool:{fact['pool']}", f"{fact['kind']} notice for {fact['instance_id']}, {left}"
 
 

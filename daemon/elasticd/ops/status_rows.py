@@ -112,7 +112,8 @@ def node_note(node: Thing) -> str:
     if phase == "draining" and node.get("seconds_left") is not None:
         return f"goes in {age(node['seconds_left'])}; {clean(node.get('reason'))}"
     if phase == "ready":
-        return "; ".join(clean(text) for text in node.get("held") or ())
+        told = (*(node.get("held") or ()), *filter(None, [node.get("hint")]))
+        return "; ".join(clean(text) for text in told)
     return clean(node.get("reason"))
 
 

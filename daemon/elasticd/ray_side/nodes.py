@@ -13,6 +13,7 @@ from elasticd.agent_api.messages import NodeReport, WatcherReport
 from elasticd.node.agent_link import REPORT_EVERY, UP
 from elasticd.node.versions import mismatch
 from elasticd.ray_side.cluster import RayNode
+from elasticd.ray_side.notices import aged
 
 # A machine that never got into Ray, or left it, and fell silent, leaves the reports after this.
 KEEP_SILENT = 3600.0
@@ -129,6 +130,8 @@ class Nodes:
             watcher_age=now - heard.at if heard else None,
             log_tail=heard.report.log_tail if heard else (),
             mismatch="" if node and node.alive else self._mismatches.get(node_id, ""),
+            notices=aged(heard.report.notices, now - heard.at) if heard else (),
+            notices_complete=heard.report.notices_complete if heard else False,
         )
 
     def _alive(self, node_id: str, now: float) -> bool | None:

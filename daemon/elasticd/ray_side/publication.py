@@ -64,7 +64,12 @@ def _digest(state: ClusterState) -> Hashable:
 
 
 def _steady_node(node: NodeReport) -> NodeReport:
-    return replace(node, watcher_age=None, log_tail=() if node.alive else node.log_tail)
+    return replace(
+        node,
+        watcher_age=None,
+        log_tail=() if node.alive else node.log_tail,
+        notices=tuple(replace(notice, seconds_left=None) for notice in node.notices),
+    )
 
 
 def _steady_replica(replica: ReplicaReport) -> ReplicaReport:

@@ -24,6 +24,7 @@ from elasticd.cluster_secret import ClusterSecret
 from elasticd.node.versions import understood
 from elasticd.ray_side.cluster import Cluster, DriverLost, HeadAway
 from elasticd.ray_side.nodes import Joins, Nodes
+from elasticd.ray_side.notices import read_notices
 from elasticd.ray_side.publication import Publication
 from elasticd.ray_side.replicas import OrderRefused, Replicas
 
@@ -148,8 +149,17 @@ class _Handlers:
             report = WatcherReport.from_json(await _body(request))
         except TypeError as bad:
             raise _Problem(400, f"not a watcher report: {bad}") from bad
-        versions = _versions(report.versions)
-        self._s.nodes.heard(node_id, replace(report, versions=versions))
+        try:
+            notices = read_notices(report.notices)
+        except ValueError as bad:
+            raise _Problem(400, f"not a watcher report: {bad}") from bad
+        told = replace(
+            report,
+            versions=_versions(report.versions),
+            notices=notices,
+            notices_complete=report.notices_complete is True,
+        )
+        self._s.nodes.heard(node_id, told)
         return web.json_response({})
 
     def _check_controller(self, request: web.Request) -> None:

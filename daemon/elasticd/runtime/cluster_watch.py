@@ -12,7 +12,13 @@ import structlog
 from elasticd.agent_api.client import AgentRefused, AgentUnreachable
 from elasticd.agent_api.messages import ClusterState, ReplicaReport
 from elasticd.core.codec import encode
-from elasticd.core.events import ClusterObserved, ClusterUnreachable, NodeSeen, ReplicaSeen
+from elasticd.core.events import (
+    ClusterObserved,
+    ClusterUnreachable,
+    NodeSeen,
+    NoticeSeen,
+    ReplicaSeen,
+)
 from elasticd.runtime.ports import Agent, Clock, Emit
 
 _log = structlog.get_logger()
@@ -24,12 +30,13 @@ _NOTHING = ("", -1)
 @dataclass(frozen=True, slots=True)
 class PollTimes:
     """Seconds: how long the agent may hold an unchanged answer, how much later it counts as away,
-    how soon it is asked again after a failure and after a change."""
+    how soon it is asked again after a failure, and from one question to the next at the least: a
+    notice that comes in between waits for that."""
 
     wait: float = 2.0
     late: float = 10.0
     retry: float = 1.0
-    spacing: float = 0.2
+    spacing: float = 0.1
 
 
 class ClusterWatch:
@@ -53,9 +60,10 @@ class ClusterWatch:
         known: tuple[str, int] = _NOTHING
         event: ClusterObserved | None = None
         while True:
+            asked = self._clock.now()
             try:
                 state = await self._ask(*known)
-                if event is None or known != (state.incarnation, state.version):
+                if event is None or known != (state.incarnation, state.version) or _pressing(state):
                     event = observed(state)
                     encode(event)
             except Exception as error:
@@ -66,7 +74,7 @@ class ClusterWatch:
             known = (state.incarnation, state.version)
             self._seen_at, self._error = self._clock.now(), ""
             self._emit(event)
-            await asyncio.sleep(self._times.spacing)
+            await asyncio.sleep(asked + self._times.spacing - self._clock.now())
 
     def summary(self) -> dict[str, Any]:
         """JSON-able; `seen_age` in seconds, `None` before the first answer."""
@@ -93,13 +101,22 @@ def observed(state: ClusterState) -> ClusterObserved:
     """The agent's words in the core's."""
     return ClusterObserved(
         nodes=tuple(
-            NodeSeen(n.node_id, n.alive, n.gpus, n.boot, n.log_tail, n.held, n.mismatch)
+            NodeSeen(
+                *(n.node_id, n.alive, n.gpus, n.boot, n.log_tail, n.held, n.mismatch),
+                tuple(NoticeSeen(m.notice_id, m.kind, m.seconds_left) for m in n.notices),
+                n.notices_complete,
+            )
             for n in state.nodes
         ),
         replicas=tuple(_replica(r) for r in state.replicas),
         complete=state.complete,
         detail=state.detail,
     )
+
+
+def _pressing(state: ClusterState) -> bool:
+    """Whether time runs in it although nothing is new."""
+    return any(node.notices for node in state.nodes)
 
 
 def _replica(report: ReplicaReport) -> ReplicaSeen:

@@ -21,6 +21,15 @@ from elasticd.settings.sources import Resolved
 
 
 @dataclass(frozen=True, slots=True)
+class Listening:
+    """Whose metadata service a pool's machines ask for notices (`ec2`, `gcp`; empty: nobody's), and
+    where it is (empty: where it usually is)."""
+
+    source: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PoolConfig:
     """One pool's provider. `options` is an instance of `plugin.options`.
 
@@ -33,6 +42,7 @@ class PoolConfig:
     market: Market | None = None
     periods: WatchPeriods | None = None
     limits: CallLimits = field(default_factory=CallLimits)
+    listening: Listening = Listening()
 
     @property
     def watch_periods(self) -> WatchPeriods:
@@ -88,8 +98,8 @@ class Wishes(Protocol):
 class ControllerConfig:
     """Times in seconds.
 
-    `bootstrap` renders the boot script of a node from its id, its single-use join token and the
-    GPUs that it should have.
+    `bootstrap` renders the boot script of a node from its id, its single-use join token, the GPUs
+    that it should have, and whom it is to ask for notices.
     `serve_again`: a `down` of an earlier life is over; a restart after a crash keeps it.
     `stop_grace`: how long calls under way may still be answered when the controller stops.
     `fault_linger`: how long the admin API tells of a fault before the process ends for it.
@@ -100,7 +110,7 @@ class ControllerConfig:
     wishes: Wishes
     agent_url: str
     admin_socket: Path
-    bootstrap: Callable[[str, str, int], str]
+    bootstrap: Callable[[str, str, int, Listening], str]
     admin_listen: tuple[str, int] | None = None
     engine_ports: EnginePorts = field(default_factory=EnginePorts)
     poll: PollTimes = field(default_factory=PollTimes)

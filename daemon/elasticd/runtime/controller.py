@@ -153,7 +153,9 @@ async def _build(
         pools.providers,
         agent,
         orders,
-        lambda node_id, gpus: config.bootstrap(node_id, secret.join_token(node_id), gpus),
+        lambda pool, node_id, gpus: config.bootstrap(
+            node_id, secret.join_token(node_id), gpus, pools.listening(pool)
+        ),
     )
     executor = Executor(performer, inbox.put)
     recorder = Recorder()

@@ -9,13 +9,15 @@ import structlog
 
 from elasticd.core.specs import FleetSpec, ModelSpec
 from elasticd.provider import Market
-from elasticd.runtime.config import PoolConfig
+from elasticd.runtime.config import Listening, PoolConfig
 from elasticd.runtime.hub_api import Hub
 from elasticd.secret import SecretUnavailable
 from elasticd.settings.configuration import Configuration
 from elasticd.settings.day_start import DayStart
 from elasticd.settings.fleet import hub_sources, secret_env, source_text, to_fleet
 from elasticd.settings.load import Providers, load
+from elasticd.settings.model import NodePool
+from elasticd.settings.notices import NOBODY, source_of
 from elasticd.settings.reload import Reload, compare
 from elasticd.settings.sources import Resolved
 
@@ -51,6 +53,7 @@ class FileWishes:
                 plugin=config.plugins[pool.name],
                 options=config.options[pool.name],
                 market=Market(pool.market) if pool.market else None,
+                listening=_listening(pool, config),
             )
             for pool in config.settings.node_pools
         }
@@ -105,6 +108,11 @@ class FileWishes:
     def _token(self) -> str | None:
         token = self.configuration.settings.weights.token
         return None if token is None else token.read().get_secret_value()
+
+
+def _listening(pool: NodePool, config: Configuration) -> Listening:
+    source = source_of(pool, config.plugins[pool.name])
+    return Listening() if source == NOBODY else Listening(source, pool.metadata_url or "")
 
 
 def _explained(model: ModelSpec, why: Mapping[str, str]) -> ModelSpec:

@@ -21,7 +21,7 @@ from elasticd.core.events import (
     NoticeTakenBack,
     OfferingsListed,
 )
-from elasticd.provider import NoticeWithdrawn, PreemptionNotice, ProviderError
+from elasticd.provider import NoticeKind, NoticeWithdrawn, PreemptionNotice, ProviderError
 from elasticd.runtime.answers import Malformed, text_of
 from elasticd.runtime.call_limits import CALM, ListingPace
 from elasticd.runtime.contained import contained, one_line
@@ -166,15 +166,20 @@ class PoolWatch:
         notice_id, instance_id = text_of(notice.notice_id), text_of(notice.instance_id)
         if isinstance(notice, NoticeWithdrawn):
             return NoticeTakenBack(notice_id, self.pool, instance_id)
-        kind, left = text_of(notice.kind), notice.seconds_left
-        # A time left that is no number is taken as none left: early is cheaper than late.
-        numeric = isinstance(left, int | float) and math.isfinite(left)
-        return NoticeArrived(
-            notice_id, self.pool, instance_id, str(kind), max(left, 0.0) if numeric else 0.0
-        )
+        kind = str(text_of(notice.kind))
+        left = _seconds(notice.seconds_left, kind)
+        return NoticeArrived(notice_id, self.pool, instance_id, kind, left)
 
     def _failed(self, what: str, error: Exception) -> ListFailed:
         foreign = not isinstance(error, ProviderError)
         return ListFailed(
             self.pool, what, "Unavailable" if foreign else type(error).__name__, one_line(error)
         )
+
+
+def _seconds(left: Any, kind: str) -> float | None:
+    """What is no number is taken as none left, early being cheaper than late; but a hint has no end
+    unless it tells one."""
+    if isinstance(left, int | float) and math.isfinite(left):
+        return max(left, 0.0)
+    return None if kind == NoticeKind.REBALANCE else 0.0

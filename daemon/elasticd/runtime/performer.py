@@ -78,7 +78,7 @@ class Identity:
 class Performer:
     """Speaks to providers and to the agent.
 
-    `bootstrap` renders a node's boot script from its id and the GPUs that it should have.
+    `bootstrap` renders a node's boot script from its pool, its id and the GPUs that it should have.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Performer:
         pools: Mapping[str, Provider],
         agent: Agent,
         orders: OrderMaker,
-        bootstrap: Callable[[str, int], str],
+        bootstrap: Callable[[str, str, int], str],
         agent_timeout: float = 15.0,
     ) -> None:
         self._identity = identity
@@ -127,7 +127,9 @@ class Performer:
             offerings=action.offerings,
             # The least of what may come: a machine with more is as good.
             bootstrap=self._bootstrap(
-                action.node_id, min((o.gpu_count for o in action.offerings), default=0)
+                action.pool,
+                action.node_id,
+                min((o.gpu_count for o in action.offerings), default=0),
             ),
         )
         try:

@@ -16,7 +16,7 @@ from elasticd.core.specs import FleetSpec
 from elasticd.core.specs import NodePool as PoolSpec
 from elasticd.errors import UsageError
 from elasticd.provider import PoolContext
-from elasticd.runtime.config import PoolConfig
+from elasticd.runtime.config import Listening, PoolConfig
 from elasticd.runtime.contained import one_line
 from elasticd.runtime.observer import PoolWatch
 from elasticd.runtime.performer import Identity
@@ -62,6 +62,11 @@ class Pools:
     def providers(self) -> Mapping[str, PoolProvider]:
         """The open pools by name: a view that follows every change."""
         return MappingProxyType(self._providers)
+
+    def listening(self, pool: str) -> Listening:
+        """Whom the pool's machines ask for notices; a reload holds for those that come after it."""
+        present = self._open.get(pool)
+        return Listening() if present is None else present.made_of[1].listening
 
     def prepare(self, fleet: FleetSpec, configs: Mapping[str, PoolConfig]) -> PoolChange:
         """Makes what is new or different. Raises `PoolRefused`, and then nothing has changed."""

@@ -26,6 +26,7 @@ from elasticd.core.events import (
     InstancesListed,
     ListFailed,
     LoadSampled,
+    NoticeSeen,
     OfferingsListed,
 )
 from elasticd.core.fleet import Row
@@ -198,7 +199,10 @@ def _essence(event: Event) -> object:
             return (
                 event.complete,
                 event.detail,
-                [(n.node_id, n.alive, n.gpus, n.boot, n.held, n.mismatch) for n in event.nodes],
+                [
+                    (n.node_id, n.alive, n.gpus, n.boot, n.held, n.mismatch, _named(n.notices))
+                    for n in event.nodes
+                ],
                 [
                     (r.replica_id, r.incarnation, r.node_id, r.phase, r.url, r.error)
                     for r in event.replicas
@@ -206,6 +210,10 @@ def _essence(event: Event) -> object:
             )
         case _:
             return event
+
+
+def _named(notices: Sequence[NoticeSeen]) -> list[str]:
+    return [notice.notice_id for notice in notices]
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:

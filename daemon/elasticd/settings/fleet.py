@@ -99,6 +99,7 @@ def _pool(pool: NodePool, configuration: Configuration) -> specs.NodePool:
         gpu_timeout=pool.gpu_timeout,
         max_loads=pool.max_loads,
         idle_timeout=pool.idle_timeout,
+        rebalance=pool.rebalance,
     )
 
 

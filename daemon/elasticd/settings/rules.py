@@ -12,6 +12,7 @@ from elasticd.settings.document import Place, Problem
 from elasticd.settings.draft import Draft, Finding
 from elasticd.settings.engine_options import as_text, gpus_of, option_problem
 from elasticd.settings.model import AUTO, Model
+from elasticd.settings.notices import notice_rules
 from elasticd.settings.units import Address
 
 
@@ -26,6 +27,7 @@ def broken_rules(draft: Draft) -> Iterator[Finding]:
     yield from _one_head(draft)
     yield from accelerators(draft)
     yield from budget_rules(draft)
+    yield from notice_rules(draft)
     for index, model in enumerate(draft.settings.models):
         yield from _scaling(("models", index, "scaling"), model)
         yield from _engine(("models", index), model)

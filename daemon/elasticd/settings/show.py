@@ -14,7 +14,8 @@ import yaml
 from elasticd.core import specs
 from elasticd.settings.configuration import Configuration
 from elasticd.settings.engine_env import HIDDEN, masked
-from elasticd.settings.model import Model, Settings
+from elasticd.settings.model import Model, NodePool, Settings
+from elasticd.settings.notices import source_of
 from elasticd.settings.sources import DEMO, FileSource, parse_source
 
 _HEAD = """\
@@ -81,9 +82,15 @@ def _filled(configuration: Configuration) -> Settings:
         "admin": settings.admin.model_copy(update={"socket": str(configuration.admin_socket)}),
         "ray": ray,
         "weights": settings.weights.model_copy(update={"dir": weights and str(weights)}),
+        "node_pools": tuple(_pool(pool, configuration) for pool in settings.node_pools),
         "models": tuple(_model(model, configuration, everywhere) for model in settings.models),
     }
     return settings.model_copy(update=filled)
+
+
+def _pool(pool: NodePool, configuration: Configuration) -> NodePool:
+    source = source_of(pool, configuration.plugins[pool.name])
+    return pool.model_copy(update={"notices": source})
 
 
 def _model(model: Model, configuration: Configuration, everywhere: tuple[str, ...]) -> Model:
