@@ -21,14 +21,10 @@ from elasticd.routing_table import Endpoint, ModelRoute, RoutingTable, Tier
 ReplicaKey = tuple[str, int]
 """Replica id and incarnation: a restarted replica starts with a clean record."""
 
-_GROUPS = {
-    (False, Tier.OPEN): 0,
-    (False, Tier.LAST_RESORT): 1,
-    (True, Tier.OPEN): 2,
-    (True, Tier.LAST_RESORT): 3,
-}
-"""By whether it was tried, and its tier: only the best group that has a member counts, full or
-not."""
+_OPEN, _CLOSED = Tier.OPEN, Tier.CLOSED
+_TRIED, _WORST = 2, 4
+"""Groups of replicas, best first: open, last resort, both again for those that the request has
+tried. Only the best group that has a member counts, full or not."""
 
 
 def replica_key(endpoint: Endpoint) -> ReplicaKey:
@@ -57,6 +53,10 @@ class _Standing:
     aside_until: float = 0.0
 
 
+_NEW = _Standing()
+"""That of a replica of which nothing is known. Never changed."""
+
+
 class Router:
     """Counts what runs on each replica and picks the next one."""
 
@@ -72,23 +72,22 @@ class Router:
 
         `spec_hash`: of what the replica must be; empty: of any.
         """
-        best, best_group, least = None, len(_GROUPS), (0.0, "", 0)
+        best, best_group, least = None, _WORST, (0.0, "", 0)
         for endpoint in route.endpoints:
-            if not self._able(endpoint, now) or (spec_hash and endpoint.spec_hash != spec_hash):
+            if endpoint.tier is _CLOSED or (spec_hash and endpoint.spec_hash != spec_hash):
                 continue
-            tried_before = bool(tried) and replica_key(endpoint) in tried
-            group = _GROUPS[tried_before, endpoint.tier]
-            if group > best_group:
+            key, slots = (endpoint.replica_id, endpoint.incarnation), endpoint.slots
+            standing = self._standings.get(key, _NEW)
+            group = (_TRIED if key in tried else 0) + (endpoint.tier is not _OPEN)
+            if slots < 1 or standing.aside_until > now or group > best_group:
                 continue
             if group < best_group:
                 best, best_group = None, group
-            running = self.in_flight(endpoint)
-            if running >= endpoint.slots:
-                continue
-            capacity = endpoint.slots * max(endpoint.weight, 1e-6)
-            preference = running / capacity, endpoint.replica_id, endpoint.incarnation
-            if best is None or preference < least:
-                best, least = endpoint, preference
+            running = standing.in_flight
+            if running < slots:
+                preference = running / (slots * max(endpoint.weight, 1e-6)), *key
+                if best is None or preference < least:
+                    best, least = endpoint, preference
         return best
 
     def usable(self, route: ModelRoute, now: float, beside: Set[ReplicaKey] = frozenset()) -> bool:

@@ -56,12 +56,23 @@ def _head_bytes(status: int, headers: CIMultiDict[str], connection: str) -> byte
 
 
 class Answer:
-    """`modern`: the client speaks HTTP/1.1. `begun`: the head is on its way. `complete`: all is.
+    """`modern`: the client speaks HTTP/1.1. `begun`: the head is on its way, or goes with the first
+    piece. `complete`: all is.
 
     `kept`: the client was told that it may ask again on this connection.
     """
 
-    __slots__ = ("_bare", "_chunked", "_head_only", "_line", "_modern", "begun", "complete", "kept")
+    __slots__ = (
+        "_bare",
+        "_chunked",
+        "_head_only",
+        "_held",
+        "_line",
+        "_modern",
+        "begun",
+        "complete",
+        "kept",
+    )
 
     def __init__(self, line: Line, *, modern: bool, head_only: bool) -> None:
         self._line = line
@@ -69,6 +80,7 @@ class Answer:
         self._head_only = head_only
         self._bare = head_only
         self._chunked = False
+        self._held = b""
         self.begun = False
         self.complete = False
         self.kept = False
@@ -94,7 +106,7 @@ class Answer:
         self._chunked = self._modern and not self._bare
         if self._modern and status not in _WITHOUT_BODY:
             headers["Transfer-Encoding"] = "chunked"
-        self._put(self._head(status, headers, keep=self._chunked or self._bare))
+        self._held = self._head(status, headers, keep=self._chunked or self._bare)
 
     def write(self, data: bytes) -> None:
         """A piece of the body. Raises `ConnectionError`."""
@@ -103,12 +115,18 @@ class Answer:
         line = self._line
         if line.gone:
             raise ConnectionResetError("the client has left")
-        line.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._held:
+            data, self._held = self._held + data, b""
+        line.write(data)
 
     def end(self) -> None:
         """That was all."""
-        if self._chunked:
-            self._put(b"0\r\n\r\n")
+        last = self._held + (b"0\r\n\r\n" if self._chunked else b"")
+        self._held = b""
+        if last:
+            self._put(last)
         self.complete = True
 
     def invite(self) -> None:

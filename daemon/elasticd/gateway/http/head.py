@@ -34,9 +34,10 @@ _WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 """Methods whose requests tell their length, also where it is zero."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Address:
-    """Where a replica listens. `prefix`: of its paths. `name`: as `Host` has it."""
+    """Where a replica listens. `prefix`: of its paths. `name`: as `Host` has it. One object for
+    each URL: it is looked up by what it is, not by what it holds."""
 
     host: str
     port: int
