@@ -155,7 +155,8 @@ async def measure(streams: int, kills: int, seed: int) -> dict[str, Any]:
         processes = [subprocess.Popen([*stub, "--itl-ms", str(STEP)])]
         try:
             await answers(f"http://127.0.0.1:{CONTROL}/_stub")
-            processes.append(subprocess.Popen(peer))
+            quiet = subprocess.DEVNULL  # it tells of every loss
+            processes.append(subprocess.Popen(peer, stdout=quiet, stderr=quiet))
             await answers(f"http://127.0.0.1:{GATEWAY}/health")
             await asyncio.sleep(2.0)  # it learns of its engines in the background
             return await storm(streams, kills, seed, processes[1].pid)

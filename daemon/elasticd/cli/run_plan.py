@@ -69,7 +69,16 @@ def _part(
     # Whoever calls `run` wants it to serve, whatever an earlier life was told.
     first = ("--serve",) if name == "controller" else ()
     reloads = name in ("controller", "gateway")
-    return Part(ChildSpec(name, argv, log, stop_grace, first_args=first, reloads=reloads), listens)
+    front = configuration.settings.gateway.listen if name == "gateway" else None
+    return Part(
+        ChildSpec(
+            *(name, argv, log, stop_grace),
+            first_args=first,
+            reloads=reloads,
+            listen=None if front is None else (front.host, front.port),
+        ),
+        listens,
+    )
 
 
 def check_ray() -> None:

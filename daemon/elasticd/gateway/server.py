@@ -34,6 +34,7 @@ from elasticd.gateway.reporter import Reporter
 from elasticd.gateway.table_store import load_table
 from elasticd.ops import limits
 from elasticd.ops.door import Door
+from elasticd.ops.inherited import BACKLOG, bound, inherited
 from elasticd.routing_table import RoutingTable
 from elasticd.threads import in_thread
 from elasticd.traffic.admission import Admission
@@ -41,8 +42,6 @@ from elasticd.traffic.admission import Admission
 _log = structlog.get_logger("elasticd.gateway")
 
 _STOP = (signal.SIGTERM, signal.SIGINT)
-_BACKLOG = 4096
-"""Clients that may wait to be accepted."""
 
 _READING = 30.0
 """Seconds that reading a configuration again may take; then the old one stays."""
@@ -171,12 +170,12 @@ class Gateway:
         config = self.config
         self._site = site = site_of(self._front.handle, config.max_header)
         stack.push_async_callback(site.aclose)
-        sockets = await _bind(config.host, config.port)
+        sockets = await _listening(config.host, config.port)
         door = Door(
             "gateway", sockets, lambda: ClientConnection(site), limits.relayed_connections()
         )
         stack.callback(door.close)
-        door.open(_BACKLOG)
+        door.open(BACKLOG)
         stack.push_async_callback(self._drain, door)
         self.port = sockets[0].getsockname()[1]
 
@@ -187,17 +186,11 @@ class Gateway:
         await self._front.drain(self.config.drain_timeout)
 
 
-async def _bind(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address that the host's name stands for."""
-    found = await asyncio.get_running_loop().getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    sockets: list[socket.socket] = []
+async def _listening(host: str, port: int) -> list[socket.socket]:
+    """Those that were handed down to us, or our own. Raises `OSError`."""
+    if handed := inherited():
+        return handed
     try:
-        for family, _, _, _, address in dict.fromkeys(found):
-            sockets.append(socket.create_server(address[:2], family=family))
+        return await asyncio.to_thread(bound, host, port)
     except OSError as failed:
-        for sock in sockets:
-            sock.close()
         raise OSError(failed.errno, f"gateway.listen {host}:{port}: {failed.strerror}") from failed
-    return sockets

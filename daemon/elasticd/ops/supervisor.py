@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from elasticd.errors import UsageError
 from elasticd.ops.hangup import takes_hangup
+from elasticd.ops.inherited import bound, handing_down
 from elasticd.ops.process_mark import (
     ProcessMark,
     gone,
@@ -37,7 +39,8 @@ class ChildSpec:
     """One process to keep. `log` `None`: it writes where we write. `stop_grace` in seconds.
 
     `first_args` are added in the first life that we start, not when it is started again.
-    `reloads`: it reads its configuration again on SIGHUP.
+    `reloads`: it reads its configuration again on SIGHUP. `listen`: host and port of which it gets
+    the sockets from us, so that its clients are not refused while it is started again.
     """
 
     name: str
@@ -47,6 +50,7 @@ class ChildSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     first_args: tuple[str, ...] = ()
     reloads: bool = False
+    listen: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._ending = asyncio.Event()
         self._started = self._mark is not None
+        self._sockets: list[socket.socket] = []
 
     @property
     def pid(self) -> int | None:
@@ -142,6 +147,8 @@ class Child:
             hurried.cancel()
             ended.cancel()
         self._mark_file.unlink(missing_ok=True)
+        for sock in self._sockets:
+            sock.close()
         # What the process started in its own group and did not take along must not stay.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(mark.pid, signal.SIGKILL)
@@ -153,6 +160,7 @@ class Child:
             output = self.spec.log.open("ab")
         argv = self.spec.argv if self._started else self.spec.argv + self.spec.first_args
         self._started = True
+        self._open_sockets()
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -160,7 +168,8 @@ class Child:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env={**os.environ, **self.spec.env},
+                env={**os.environ, **self.spec.env, **handing_down(self._sockets)},
+                pass_fds=[sock.fileno() for sock in self._sockets],
             )
         finally:
             if output is not None:
@@ -170,6 +179,12 @@ class Child:
         self._mark = mark_of(self._process.pid)
         if self._mark is not None:
             write_mark(self._mark_file, self._mark)
+
+    def _open_sockets(self) -> None:
+        """Once; where it cannot be done, the child tries itself, and says what is wrong."""
+        if self.spec.listen is not None and not self._sockets:
+            with contextlib.suppress(OSError):
+                self._sockets = bound(*self.spec.listen)
 
     async def _wait(self) -> int | None:
         if self._mark is not None:
