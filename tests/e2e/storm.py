@@ -212,7 +212,8 @@ async def run(kills: int, seed: int) -> dict[str, Any]:
                 break
             await storm.strike(number)
             number += 1
-        told = stack.log.read_text(errors="replace")
+        log = stack.state_dir / "logs" / "gateway.log"
+        told = log.read_text(errors="replace")
         storm.figures.restarted = told.count("replica failed before the first byte")
         await stack.stop()
     finally:
