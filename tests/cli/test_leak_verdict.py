@@ -149,12 +149,20 @@ def lives(**more: Any) -> LedgerView:
         given(3, 8),
         given(3, 5),
         given(2, 6),
-        given(2, 5, NOW - 100),
-        given(1, 1, NOW),
     ],
 )
-def test_an_id_that_this_ledger_cannot_have_given_is_a_rivals(stranger: Instance) -> None:
+def test_of_an_id_that_this_ledger_has_not_given_is_told_what_it_can_be(
+    stranger: Instance,
+) -> None:
     found = only(lives(), stranger)
+    assert found.verdict is V.UNKNOWN
+    assert "of a later state of it, or of another elasticd that uses a copy of it" in found.why
+    assert "not ended here; a controller that is started with this ledger ends it" in found.why
+
+
+@pytest.mark.parametrize("late", [given(2, 5, NOW - 100), given(1, 1, NOW)])
+def test_what_was_launched_after_its_life_had_ended_is_a_rivals(late: Instance) -> None:
+    found = only(lives(), late)
     assert found.verdict is V.RIVAL
     assert "another elasticd acts under a copy of this state directory" in found.why
 
@@ -167,10 +175,10 @@ def test_an_id_that_this_ledger_gave_or_may_have_given_is_our_own(own: Instance)
     assert only(lives(), own).verdict is V.LEAK
 
 
-def test_without_its_history_a_ledger_knows_a_rival_by_a_later_life_alone() -> None:
+def test_without_its_history_a_ledger_knows_no_stranger_but_of_a_later_life() -> None:
     view = lives(history_since=None, minted={}, began=None)
     assert only(view, given(3, 900)).verdict is V.LEAK
-    assert only(view, given(4, 1)).verdict is V.RIVAL
+    assert only(view, given(4, 1)).verdict is V.UNKNOWN
 
 
 def test_an_adopted_ledger_that_goes_on_to_launch_has_a_living_owner() -> None:

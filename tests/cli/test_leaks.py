@@ -318,6 +318,7 @@ def daemon(busy: Site) -> Iterator[Any]:
     (busy.state_dir / "run").mkdir()
     with fake_daemon(busy.state_dir / "run" / "admin.sock") as serving:
         status = sample_status()
+        status["ledger_id"] = busy.ledger_id
         status["pools"][0]["orphans"] = [{"instance_id": "i-2", "seconds_left": 25.0}]
         serving.statuses = [status]
         yield serving
@@ -527,10 +528,10 @@ def test_known_machines_of_a_former_pool_that_can_be_asked_are_listed_and_nobody
     [
         ("1-9", "this ledger has not given the id"),
         ("2-4", "this ledger has not given the id"),
-        ("3-1", "is of its life 3, where this ledger has had 2"),
+        ("3-1", "is of life 3, and this ledger has come to 2"),
     ],
 )
-def test_what_another_controller_rented_under_a_copy_of_the_ledger_is_never_ended(
+def test_what_this_ledger_has_never_given_is_told_and_never_ended(
     site: Site, capsys: pytest.CaptureFixture[str], number: str, told: str
 ) -> None:
     site.write(launched="1-8")
@@ -539,7 +540,7 @@ def test_what_another_controller_rented_under_a_copy_of_the_ledger_is_never_ende
     assert site.leaks("--terminate", "--yes") == 1
     assert site.pools["here"].terminated == []
     out = " ".join(capsys.readouterr().out.split())
-    assert "rival i-1" in out
+    assert "unknown i-1" in out
     assert told in out
     assert "it is not ended here" in out
 
@@ -587,3 +588,109 @@ def test_without_the_ledgers_file_a_daemon_that_tells_nothing_makes_machines_unk
     assert "foreign" not in out
     assert "  leak " not in out
     assert out.count("  unknown ") == 3
+
+
+@pytest.fixture
+def stranger(busy: Site, daemon: Any) -> dict[str, Any]:
+    """The pool of a daemon that lists a machine whose id its ledger has never given."""
+    busy.pools["here"].add("i-9", busy.minted("7-7"), busy.ledger_id)
+    pool: dict[str, Any] = daemon.statuses[0]["pools"][0]
+    return pool
+
+
+def row_of(out: str, instance_id: str) -> str:
+    """What the table says of one machine: its verdict first."""
+    return next(line for line in out.splitlines() if f" {instance_id} " in line[:20]).strip()
+
+
+@pytest.mark.parametrize(
+    ("observed", "left", "told"),
+    [
+        (False, 25.0, "the daemon ends it in 25s"),
+        (True, None, "not ended, for the controller only observes"),
+    ],
+)
+def test_an_orphan_of_the_daemon_is_a_leak_for_the_command_too_and_left_to_it(
+    busy: Site,
+    stranger: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    observed: bool,
+    left: float | None,
+    told: str,
+) -> None:
+    stranger.update(orphans=[{"instance_id": "i-9", "seconds_left": left}], observed=observed)
+    assert busy.leaks() == 1
+    row = row_of(capsys.readouterr().out, "i-9")
+    assert row.startswith("leak ")
+    assert "ours, and no node stands for it" in row
+    assert row.endswith(told)
+    assert busy.leaks("--terminate", "--yes") == 1
+    assert set(busy.pools["here"].terminated) == {"i-2"}  # the ledger itself shows that one
+    assert "1 ended, 1 not" in capsys.readouterr().out
+
+
+def test_what_the_daemon_holds_for_a_rivals_is_one_for_the_command_too(
+    busy: Site, stranger: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = f"{busy.ledger_id}+rival"
+    stranger.update(foreign_machines=[{"instance_id": "i-9", "ledger_id": theirs}], orphans=[])
+    assert busy.leaks() == 1
+    row = row_of(capsys.readouterr().out, "i-9")
+    assert row.startswith("rival ")
+    assert "another elasticd acts under a copy of this state directory" in row
+
+
+def test_of_an_unknown_machine_that_the_daemon_has_not_listed_yet_that_is_said(
+    busy: Site, stranger: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert busy.leaks() == 1
+    row = row_of(capsys.readouterr().out, "i-9")
+    assert row.startswith("unknown ")
+    assert row.endswith("the daemon has not listed it yet; look again")
+
+
+def test_a_daemon_with_another_ledger_has_no_say_on_these_machines(
+    busy: Site, daemon: Any, stranger: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.statuses[0]["ledger_id"] = "another"
+    stranger.update(orphans=[{"instance_id": "i-9", "seconds_left": 25.0}])
+    assert busy.leaks() == 1
+    assert row_of(capsys.readouterr().out, "i-9").startswith("unknown ")
+
+
+@pytest.mark.parametrize("phase", [NodePhase.BOOTING, NodePhase.READY, NodePhase.TERMINATING])
+def test_an_empty_list_is_no_all_clear_for_machines_that_the_ledger_has(
+    site: Site, capsys: pytest.CaptureFixture[str], phase: NodePhase
+) -> None:
+    site.write(node("node-1", phase, instance_id="i-1"), node("node-2", NodePhase.GONE))
+    assert site.leaks() == 1
+    out = capsys.readouterr().out
+    assert "no leaks" not in out
+    told = f"node-1 (i-1, {phase}): not in the list of pool here; whether it runs is not known"
+    assert f"! {told}" in out
+    assert "node-2" not in out
+    assert site.leaks("--json") == 1
+    assert json.loads(capsys.readouterr().out)["problems"] == [told]
+
+
+def test_an_empty_list_is_no_all_clear_for_machines_that_a_daemon_without_its_file_has(
+    busy: Site, daemon: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.statuses[0]["nodes"][0].update(id="node-1", instance_id="i-1")
+    lose_ledger(busy)
+    busy.pools["here"].machines.clear()
+    assert busy.leaks() == 1
+    assert "node-1 (i-1, ready): not in the list of pool here" in capsys.readouterr().out
+
+
+def test_a_machine_that_came_after_the_list_or_that_the_daemon_is_ending_need_not_be_on_it(
+    site: Site,
+) -> None:
+    site.write(
+        node("node-1", NodePhase.BOOTING, ago=-60.0, instance_id="i-1"),
+        node("node-2", NodePhase.TERMINATING, instance_id="i-2"),
+    )
+    (site.state_dir / "run").mkdir()
+    with fake_daemon(site.state_dir / "run" / "admin.sock") as serving:
+        serving.statuses = [{**sample_status(), "ledger_id": site.ledger_id}]
+        assert site.leaks() == 0

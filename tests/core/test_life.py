@@ -24,6 +24,7 @@ from elasticd.core.events import (
     NoticeTakenBack,
     ReloadRefused,
     ReplicaLoad,
+    ReplicaOrderTaken,
     ReplicaSeen,
     ServeRequested,
     TerminateFailed,
@@ -717,6 +718,22 @@ def test_a_connection_that_breaks_does_not_make_a_wrong_list_right() -> None:
         broken = [EndpointBroken(replica, 1, "reset")] if second == 60 else []
         world.step(*world.listings(), *broken, *([seen] if second % 5 == 0 else []))
     assert len(world.open_endpoints()) == 1
+
+
+def test_an_engine_that_a_late_start_brings_back_after_its_stop_is_stopped_again() -> None:
+    world = serving()
+    (back,) = world.replicas.values()
+    (node_id,) = world.phases()
+    world.spec = replace(world.spec, models=())
+    world.step(Configured(world.spec))
+    world.settle(rounds=1)
+    world.step(ReplicaOrderTaken(back.replica_id, back.incarnation, "stop"))
+    stops = len(world.actions(StopReplica))
+    node = NodeSeen(node_id, True, 1)
+    for _ in range(70):
+        world.now += 1.0
+        world.step(ClusterObserved((node,), (back,), True), *world.listings())
+    assert len(world.actions(StopReplica)) > stops
 
 
 def test_near_the_end_of_a_drain_requests_wait_for_another_replica() -> None:

@@ -108,6 +108,7 @@ async def test_a_full_disk_is_told_as_such_and_leaves_nothing_behind(tmp_path: P
     db = ledger._store._db
     pages = db.execute("PRAGMA page_count").fetchone()[0]
     db.execute(f"PRAGMA max_page_count = {pages}")
+    ledger._store._tried_at = ledger._store._free_then = 2**62  # there is no room to be made
     big = Row("node", "a", {"log": "x" * 100_000})
     with pytest.raises(LedgerWriteFailed, match="full"):
         await ledger.commit(1.0, [Row("node", "small", {}), big], [entry(1.0)])

@@ -44,7 +44,7 @@ def fill(store: LedgerStore) -> set[str]:
     raise AssertionError("it never fills up")
 
 
-@pytest.mark.parametrize("size", ["64k", "256k"])
+@pytest.mark.parametrize("size", ["128k", "256k"])
 def test_a_disk_that_fills_up_loses_nothing_and_goes_on_when_there_is_room(
     tmp_path: Path, size: str
 ) -> None:
@@ -55,7 +55,7 @@ def test_a_disk_that_fills_up_loses_nothing_and_goes_on_when_there_is_room(
         for n in range(3):  # a refusal leaves nothing behind
             with pytest.raises(LedgerWriteFailed):
                 store.commit(2.0, [Row("node", f"late-{n}", BIG)], [])
-        assert len(store.read_journal(0, 0.0, 1000)) == len(taken)
+        assert 1 <= len(store.read_journal(0, 0.0, 1000)) <= len(taken)
         again("size=9m")
         store.commit(3.0, [Row("node", "after", BIG)], [entry(3.0)])
         store.close()
@@ -114,12 +114,129 @@ def test_the_log_of_a_killed_life_on_a_full_disk_is_emptied_at_the_start(
         assert len(rows_of(disk)) == 8
 
 
-@pytest.mark.parametrize("size", ["4k", "16k", "32k"])
-def test_a_first_start_on_a_full_disk_passes_and_leaves_no_half_ledger(
-    tmp_path: Path, size: str
+@pytest.mark.parametrize("size", [128, 192, 1024])
+def test_a_small_disk_is_never_full_for_good_for_history_makes_room_for_rows(
+    tmp_path: Path, size: int
 ) -> None:
     disk = tmp_path / "disk"
-    with mounted(disk, f"size={size}") as again:
+    with mounted(disk, f"size={size}k"):
+        last = size * 2
+        for first in (0, last):  # the second life begins where the first has come to
+            store = opened(disk)
+            for at in range(first, first + last):
+                row = Row("node", str(at % 6), {"n": f"{at:06}", "pad": "x" * 500})
+                store.commit(float(at), [row], [entry(float(at), "j" * 1500)])
+            kept = store.read_journal(0, 0.0, 10_000)
+            assert kept[-1].at == first + last - 1
+            store.close()
+        told = {int(row.doc["n"]) for row in opened_rows(disk) if row.doc is not None}
+        assert told == set(range(2 * last - 6, 2 * last))
+
+
+def opened_rows(state_dir: Path) -> tuple[Row, ...]:
+    store = opened(state_dir)
+    store.close()
+    return store.restored.rows
+
+
+def filled_by_its_log(disk: Path) -> LedgerStore:
+    """A store whose log has taken all there was before it came into the file."""
+    store = opened(disk)
+    store._tried_at = store._free_then = 2**62
+    store._db.execute("PRAGMA wal_autocheckpoint = 0")
+    store._db.execute("PRAGMA max_page_count = 100000")
+    for n in range(500):
+        try:
+            store.commit(float(n), [Row("node", str(n % 8), {"n": n, "pad": "x" * 900})], [])
+        except LedgerWriteFailed:
+            return store
+    raise AssertionError("it never fills up")
+
+
+def filled_and_killed(disk: Path) -> None:
+    filled_by_its_log(disk)
+    os._exit(0)
+
+
+def test_a_log_that_fills_the_disk_and_that_the_file_has_no_room_for_is_emptied_by_the_next_write(
+    tmp_path: Path,
+) -> None:
+    disk = tmp_path / "disk"
+    with mounted(disk, "size=192k"):
+        store = filled_by_its_log(disk)
+        assert os.statvfs(disk).f_bavail == 0
+        store._tried_at = store._free_then = -100
+        assert changed_until_full(store, 100) == 100
+        store.close()
+        assert len(rows_of(disk)) == 8
+
+
+def test_a_log_that_fills_the_disk_and_that_the_file_has_no_room_for_is_emptied_at_the_start(
+    tmp_path: Path,
+) -> None:
+    disk = tmp_path / "disk"
+    with mounted(disk, "size=192k"):
+        assert in_a_process(lambda: filled_and_killed(disk)) == 0
+        assert os.statvfs(disk).f_bavail == 0
+        assert len(rows_of(disk)) == 8
+
+
+def test_a_full_disk_that_others_have_filled_costs_no_history(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with mounted(disk, "size=4m"):
+        store = opened(disk)
+        for n in range(50):
+            store.commit(float(n), [], [entry(float(n), "j" * 1500)])
+        (disk / "other").write_bytes(b"x" * os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize)
+        with pytest.raises(LedgerWriteFailed, match="full"):
+            store.commit(100.0, [Row("node", str(n), BIG) for n in range(50)], [])
+        assert len(store.read_journal(0, 0.0, 100)) == 50
+        store.close()
+
+
+@pytest.mark.parametrize("size", [16, 64])
+def test_a_disk_on_which_no_ledger_can_ever_work_is_told_with_the_least_that_does(
+    tmp_path: Path, size: int
+) -> None:
+    disk = tmp_path / "disk"
+    with mounted(disk, f"size={size}k"):
+        with pytest.raises(LedgerUnavailable, match=f"{size} KiB in all.*128 KiB is the least"):
+            LedgerStore(disk, JournalLimits())
+        assert not list(disk.iterdir())
+
+
+def test_rows_that_do_not_fit_on_the_disk_at_all_are_refused_with_its_size(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with mounted(disk, "size=128k"):
+        store = opened(disk)
+        with pytest.raises(LedgerWriteFailed, match=r"full: .* 128 KiB in all: make room there"):
+            store.commit(1.0, [Row("node", str(n), BIG) for n in range(5)], [])
+        store.close()
+
+
+@pytest.mark.parametrize("how", ["away", "another"])
+def test_a_ledger_that_was_taken_away_says_when_putting_it_back_needs_a_restart(
+    tmp_path: Path, how: str
+) -> None:
+    store = opened(tmp_path)
+    path, aside = tmp_path / NAME, tmp_path / "aside"
+    path.rename(aside)
+    if how == "another":
+        path.write_bytes(aside.read_bytes())
+    with pytest.raises(LedgerWriteFailed, match="put it back; if it comes back as another file"):
+        store.commit(1.0, [], [])
+    aside.rename(path)  # the very file: no restart is needed
+    store.commit(1.0, [], [])
+    store.close()
+
+
+@pytest.mark.parametrize("free", [4, 16, 32])
+def test_a_first_start_on_a_full_disk_passes_and_leaves_no_half_ledger(
+    tmp_path: Path, free: int
+) -> None:
+    disk = tmp_path / "disk"
+    with mounted(disk, "size=256k") as again:
+        (disk / "other").write_bytes(b"x" * (256 - free) * 1024)
         with pytest.raises(LedgerUnavailable) as full:
             LedgerStore(disk, JournalLimits())
         assert full.value.exit_code == 1

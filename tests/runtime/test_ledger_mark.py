@@ -92,6 +92,22 @@ def test_a_log_that_is_lost_after_a_kill_is_no_older_fleet(
     assert not list(tmp_path.glob("ledger.previous.kept*"))
 
 
+@pytest.mark.parametrize(("lives", "told"), [(0, False), (1, True)])
+def test_a_loss_is_told_in_time_only_where_what_is_left_has_a_time(
+    tmp_path: Path, lives: int, told: bool
+) -> None:
+    for _ in range(lives):
+        store = opened(tmp_path)
+        store.commit(40.0, [], [])
+        store.close()
+    killed(tmp_path, "n-1")
+    _gone(tmp_path / f"{NAME}-wal")
+    text = refusal(tmp_path)
+    assert "the latest commit is missing" in text
+    assert ("up to 1 minute after what it holds" in text) is told
+    assert ("up to" in text) is told
+
+
 def test_what_is_left_is_gone_on_from_where_no_copy_knows_more(tmp_path: Path) -> None:
     killed(tmp_path, "a", "b", "c", "d")
     _cut(tmp_path / LOG)

@@ -19,16 +19,16 @@ import structlog
 
 from elasticd.cli.asking import agreed
 from elasticd.cli.common import configuration
-from elasticd.cli.leak_daemon import Told, ask_daemon
+from elasticd.cli.leak_absent import not_listed
+from elasticd.cli.leak_daemon import Told, as_the_daemon_says, ask_daemon
 from elasticd.cli.leak_ending import Ending
 from elasticd.cli.leak_former import past_of
 from elasticd.cli.leak_ledger import LedgerView, read_ledger, told_by_daemon
 from elasticd.cli.leak_past import Former, former_names
-from elasticd.cli.leak_report import Daemon, Report, many, outcome, report_json, told
+from elasticd.cli.leak_report import Report, many, outcome, report_json, told
 from elasticd.cli.leak_survey import OpenPools, Survey, open_pools
 from elasticd.cli.leak_verdict import Found, Verdict, judge
 from elasticd.cli.output import print_json, print_lines, say, tell
-from elasticd.ops.durations import age
 from elasticd.provider import Instance
 from elasticd.settings.configuration import Configuration
 from elasticd.settings.fleet import place_of
@@ -77,6 +77,7 @@ async def _look(
     ledger_id: str,
 ) -> Report:
     """The lists first and the ledger after them: no intention is younger than a list."""
+    asked_at = time.time()
     survey = await pools.survey()
     status = await asyncio.to_thread(ask_daemon, args, config)
     ledger = await asyncio.to_thread(read_ledger, config.state_dir)
@@ -85,11 +86,15 @@ async def _look(
     if ledger.problem:
         ledger = _instead_of(ledger, status)
     found = judge(_ours_under_former(config, pools, survey, ledger), ledger, time.time())
+    same = ledger.ledger_id and status.status.get("ledger_id") == ledger.ledger_id
+    said = status.status if same else {}
     past = past_of(config, former, pools.asked, survey.listed, ledger)
+    settled = {label: told for label, told in survey.listed.items() if label not in past.unknown}
+    absent = tuple(not_listed(ledger, settled, asked_at, daemon_acts=not status.daemon.silence))
     return Report(
-        tuple(_with_its_end(one, status.daemon) for one in found),
+        tuple(as_the_daemon_says(one, said) for one in found),
         {**survey.unknown, **past.unknown},
-        (*problems, *past.problems),
+        (*problems, *past.problems, *absent),
         status.daemon,
         asked=tuple(survey.listed),
         not_asked=past.not_asked,
@@ -123,13 +128,6 @@ def _ours_under_former(
     }
 
 
-def _with_its_end(one: Found, daemon: Daemon) -> Found:
-    left = daemon.ends.get(one.instance.instance_id)
-    if one.verdict is not Verdict.LEAK or left is None:
-        return one
-    return replace(one, why=f"{one.why}; the daemon ends it in {age(left)}")
-
-
 def _ledger_problems(
     config: Configuration, ledger: LedgerView, ledger_id: str, status: Told
 ) -> Iterator[str]:
@@ -161,10 +159,14 @@ async def _terminate(
         return replace(report, kept={})
     if not report.may_end:
         why = "the ledger cannot be read, so it is not certain"
-        return replace(report, kept={one.instance.instance_id: why for one in ours})
+        return replace(report, kept={_id(one): why for one in ours})
+    alone = {_id(one): one.left_alone for one in ours if one.left_alone}
+    ours = [one for one in ours if not one.left_alone]
+    if not ours:
+        return replace(report, kept=alone)
     question = f"End {many(ours)} of ours that no node stands for?"
     if not args.yes and not agreed(question):
-        return replace(report, kept={one.instance.instance_id: "you said no" for one in ours})
+        return replace(report, kept={**alone, **{_id(one): "you said no" for one in ours}})
     beside: Callable[[str], None] = partial(tell, who="") if args.json else say
     ending = Ending(pools.providers, config.state_dir, report.found, beside)
     came_of_it = await ending.end(ours)
@@ -173,5 +175,9 @@ async def _terminate(
         report,
         found=tuple(one for one in report.found if one.instance.instance_id not in ended),
         ended=ended,
-        kept={name: trouble for name, trouble in came_of_it.items() if trouble},
+        kept={**alone, **{name: trouble for name, trouble in came_of_it.items() if trouble}},
     )
+
+
+def _id(one: Found) -> str:
+    return one.instance.instance_id

@@ -15,11 +15,10 @@ from elasticd.ops.text_table import bullet, clean, passage
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """`silence`: why it does not answer; empty: it does. `ends`: orphans it will end, seconds."""
+    """`silence`: why it does not answer; empty: it does."""
 
     silence: str
     runs: bool
-    ends: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def told(report: Report, *, everything: bool, ending: bool) -> Iterator[str]:
     if wrong:
         yield from bullet("!", f"{many(wrong)} to look at: {cost(wrong, now)}", width())
     yield from _notes(report)
-    ours = report.of(Verdict.LEAK)
+    ours = [one for one in report.of(Verdict.LEAK) if not one.left_alone]
     if ours and report.may_end and not ending:
         yield from bullet("-", f"`elasticd leaks --terminate` ends {many(ours)} of ours", width())
     if report.fine:

@@ -22,6 +22,17 @@ RIVAL_SLACK = 60.0
 """Seconds after the beginning of a life in which a launch of the one before may still come."""
 
 
+NOT_KNOWN_HERE = (
+    "of a later state of it, or of another elasticd that uses a copy of it; it is not ended here; "
+    "a controller that is started with this ledger ends it as its own: see first that no other "
+    "one lives"
+)
+COPY_IN_USE = (
+    "another elasticd acts under a copy of this state directory, or this one is an old copy; see "
+    "which of the two is to go on, and stop the other"
+)
+
+
 class Verdict(enum.StrEnum):
     """What a machine is to us."""
 
@@ -36,13 +47,19 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One machine that a pool lists. `node`: the node it was rented for, as far as known."""
+    """One machine that a pool lists. `node`: the node it was rented for, as far as known.
+
+    `left_alone`: why this command must not end it, leak or not; empty: nothing keeps it from that.
+    `never`: how it shows that this ledger does not know its id.
+    """
 
     pool: str
     instance: Instance
     verdict: Verdict
     why: str = ""
     node: Node | None = None
+    left_alone: str = ""
+    never: str = ""
 
     @property
     def price(self) -> tuple[int, str] | None:
@@ -75,11 +92,7 @@ def _judge(pool: str, instance: Instance, ledger: LedgerView, now: float) -> Fou
         why = f"of ledger {owner}; whether that is this one cannot be read"
         return Found(pool, instance, Verdict.UNKNOWN, why)
     if owner is not None and not ledger.is_ours(owner):
-        why = (
-            f"of ledger {owner}; if no other elasticd looks after it, "
-            f"`elasticd adopt --ledger {owner}`"
-        )
-        return Found(pool, instance, Verdict.FOREIGN, why)
+        return foreign(pool, instance, owner)
     if owner is None or marked is None:
         if holder is not None:
             return _of_node(pool, instance, holder, now)
@@ -92,16 +105,27 @@ def _judge(pool: str, instance: Instance, ledger: LedgerView, now: float) -> Fou
     return _without_node(pool, instance, marked, ledger)
 
 
+def foreign(pool: str, instance: Instance, owner: str) -> Found:
+    """A machine of another ledger."""
+    why = (
+        f"of ledger {owner}; if no other elasticd looks after it, `elasticd adopt --ledger {owner}`"
+    )
+    return Found(pool, instance, Verdict.FOREIGN, why)
+
+
 def _without_node(pool: str, instance: Instance, marked: str, ledger: LedgerView) -> Found:
     """A machine under a name of ours, with the mark of a node that is not known here."""
     owner = str(instance.ledger_id)
     adopted = f"adopted from ledger {owner}; the daemon makes it a node when it next lists it"
-    proof = _rival(marked, instance, ledger)
+    never = _never_given(marked, ledger) if owner == ledger.ledger_id else ""
+    proof = never or _rival(marked, instance, ledger)
     if not proof and owner == ledger.ledger_id:
         why = f"ours, and there is no node {marked} (any more)"
         return Found(pool, instance, Verdict.LEAK, why)
     if not proof or f"{owner}{RIVAL}" in ledger.adopted:
         return Found(pool, instance, Verdict.KNOWN, adopted)
+    if never:
+        return Found(pool, instance, Verdict.UNKNOWN, f"{never}: {NOT_KNOWN_HERE}", never=never)
     return Found(pool, instance, Verdict.RIVAL, f"{proof}; it is not ended here")
 
 
@@ -116,33 +140,34 @@ def _rival(marked: str, instance: Instance, ledger: LedgerView) -> str:
             f"of ledger {owner}, and launched after that was adopted: its elasticd lives; stop "
             "that one, or give it another `cluster`"
         )
-    if proof := _given_elsewhere(marked, launched, ledger):
-        return (
-            f"of this ledger's id, and {proof}: another elasticd acts under a copy of this state "
-            "directory, or this one is an old copy; see which of the two is to go on, and stop the "
-            "other"
-        )
+    if proof := _launched_elsewhere(marked, launched, ledger):
+        return f"of this ledger's id, and {proof}: {COPY_IN_USE}"
     return ""
 
 
-def _given_elsewhere(marked: str, launched: float | None, ledger: LedgerView) -> str:
-    """Why this ledger cannot have given this id: what it intends it writes down before it asks, so
-    one that comes after all that it has given is another one's."""
+def _never_given(marked: str, ledger: LedgerView) -> str:
+    """Why this ledger knows nothing of this id: what it intends it writes down before it asks."""
     life = life_of(marked, ledger.ledger_id)
     if life is None or not ledger.epoch:
         return ""
     epoch, number = life
     if epoch > ledger.epoch:
-        return f"{marked} is of its life {epoch}, where this ledger has had {ledger.epoch}"
+        return f"{marked} is of life {epoch}, and this ledger has come to {ledger.epoch}"
     since = ledger.history_since
     if since is not None and epoch >= since and number > ledger.minted.get(epoch, 0):
         return f"this ledger has not given the id {marked}"
     if since is not None and epoch > since and marked not in ledger.launched:
         return f"this ledger has not asked for a machine for {marked}"
-    if launched is None or ledger.began is None or epoch == ledger.epoch:
+    return ""
+
+
+def _launched_elsewhere(marked: str, launched: float | None, ledger: LedgerView) -> str:
+    """Why no life of this ledger can have launched it; empty: one can."""
+    life = life_of(marked, ledger.ledger_id)
+    if life is None or launched is None or ledger.began is None or life[0] == ledger.epoch:
         return ""
     if launched > ledger.began + RIVAL_SLACK:
-        return f"{marked} is of its life {epoch} and was launched after that had ended"
+        return f"{marked} is of its life {life[0]} and was launched after that had ended"
     return ""
 
 

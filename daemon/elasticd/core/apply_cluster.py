@@ -27,6 +27,9 @@ REOPEN_AFTER = 3.0
 VANISHED_AFTER = 15.0
 """Seconds after an order was taken before absence from a complete report says anything."""
 
+STOP_AGAIN = 60.0
+"""Seconds after a stop was taken from which a replica that still runs is stopped again."""
+
 ABSENT_FOR = 3.0
 """Seconds in which complete reports must agree that a replica is not there: a head that has just
 come back may not know of everything at once."""
@@ -160,12 +163,23 @@ def _see_replica(state: State, step: Step, replica: Replica, seen: ReplicaSeen) 
     if not seen.unordered:
         replica = _note(state, replica, seen)
     state.seen[replica.id] = step.now
+    if seen.phase != "stopped" and _outlives_its_stop(step, replica):
+        # As by a start that came late, after the stop.
+        step.because(f"replica:{replica.id}", "still runs after its stop: asked again")
+        state.fleet.put_replica(replace(replica, taken=False, asked_at=None))
+        return
     if seen.phase == "stopped":
         end_replica(state, step, replica, replica.cause or seen.error or "engine ended")
     elif replica.phase is ReplicaPhase.STARTING:
         _continue_start(state, step, replica, seen)
     elif replica.phase is ReplicaPhase.READY:
         _check_health(state, step, replica, seen)
+
+
+def _outlives_its_stop(step: Step, replica: Replica) -> bool:
+    if replica.order != "stop" or not replica.taken or replica.asked_at is None:
+        return False
+    return step.due(replica.asked_at + STOP_AGAIN)
 
 
 def _note(state: State, replica: Replica, seen: ReplicaSeen) -> Replica:

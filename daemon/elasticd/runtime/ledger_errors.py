@@ -90,6 +90,15 @@ def unavailable(path: Path, why: object) -> LedgerUnavailable:
     )
 
 
+def taken_away(path: Path, what: str) -> LedgerWriteFailed:
+    """The file is not where it was. A copy of it, as any file that comes from another disk is, is
+    not the one that is open here, and only a start makes sure that it lacks nothing."""
+    return LedgerWriteFailed(
+        f"{path}: {what}; put it back; if it comes back as another file (copied, or moved from "
+        "another disk), restart the controller then"
+    )
+
+
 def _room(folder: Path) -> str:
     """SQLite tells of a full disk as an I/O error, too: whether it is one should not be a guess."""
     try:

@@ -178,7 +178,8 @@ def check_mark(path: Path, here: Mark, marks: Sequence[Mark]) -> None:
 
 
 def _what_is_lost(path: Path, here: Mark, furthest: Mark) -> str:
-    seconds = furthest.last_time - here.last_time
+    # A ledger that has not committed yet has no time of its own.
+    seconds = furthest.last_time - here.last_time if here.last_time else 0.0
     if furthest.epoch > here.epoch:
         by = f", by {in_words(seconds)}" if seconds >= 1.0 else ""
         return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticd.core.fleet import Row
-from elasticd.runtime.ledger_content import write_meta, write_row
+from elasticd.runtime.ledger_content import connect, dump, write_meta, write_row
 from elasticd.runtime.ledger_copier import LAST, Copier
 from elasticd.runtime.ledger_copy import COPIED, in_words
-from elasticd.runtime.ledger_errors import LedgerWriteFailed, disk_refusals, unavailable
+from elasticd.runtime.ledger_errors import LedgerWriteFailed, disk_refusals, taken_away, unavailable
 from elasticd.runtime.ledger_file import open_ledger_file, told_clearly
 from elasticd.runtime.ledger_header import log_of
 from elasticd.runtime.ledger_journal import (
@@ -25,6 +25,21 @@ from elasticd.runtime.ledger_journal import (
     write_entry,
 )
 from elasticd.runtime.ledger_mark import Mark, Marker
+from elasticd.runtime.ledger_room import (
+    PAGE,
+    bound,
+    check_disk,
+    cut_log,
+    dropping,
+    empty_alone,
+    empty_log,
+    fills_its_disk,
+    free_pages,
+    is_small,
+    longest_log,
+    spare_pages,
+    why_no_room,
+)
 from elasticd.runtime.ledger_transaction import Transaction
 from elasticd.runtime.state_lock import StateLock
 
@@ -39,9 +54,8 @@ TRY_ROOM = 10.0
 _2026 = 1_767_225_600
 """Unix time."""
 
-_FEWEST_PAGES, _MOST_PAGES = 8, 1000
-_ROOM_PER_PAGE = 16 * 4096
-"""Bytes that are free for each page in the log: it takes a sixteenth of what there is."""
+SPARE_PAGES = 8
+"""Pages that there should be for the next commits after room was made."""
 
 _TRIM_STEP = 64
 """Entries that are dropped at once: trimming one by one would cost a delete per commit."""
@@ -98,7 +112,9 @@ class LedgerStore:
         self._path = state_dir / LEDGER_FILE
         with disk_refusals(state_dir):
             state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            check_disk(self._path)
             self._lock = StateLock(state_dir)
+        self._free_then = 0
         try:
             self._open()
         except BaseException:
@@ -126,8 +142,7 @@ class LedgerStore:
                 self._mark = replace(
                     before, epoch=self._begin(_next_epoch(before.epoch)), copied=False
                 )
-                self._files = [file for file in (self._path, log_of(self._path)) if file.exists()]
-                self._places = [place_of(file) for file in self._files]
+                self._note_places()
         except BaseException:
             self._db.close()
             raise
@@ -158,10 +173,14 @@ class LedgerStore:
         self._check_place()
         try:
             self._write(at, rows, entries)
-        except LedgerWriteFailed:
-            if not self._make_room():
-                raise
-            self._write(at, rows, entries)
+        except LedgerWriteFailed as failed:
+            if not self._make_room(pages_of(rows, entries)):
+                raise LedgerWriteFailed(f"{failed}{why_no_room(self._path)}") from failed
+            try:
+                self._write(at, rows, entries)
+            except LedgerWriteFailed as again:
+                self._hold_off()
+                raise LedgerWriteFailed(f"{again}{why_no_room(self._path)}") from again
         self._marker.write(self._mark)
         if rows:
             self.copier.rows_changed()
@@ -177,25 +196,76 @@ class LedgerStore:
             write_meta(self._db, "last_time", repr(mark.last_time))
         self._count, self._size, self._mark = count, size, mark
 
-    def _make_room(self) -> bool:
-        """Brings what is in the log into the file and empties the log, which otherwise keeps its
-        size; whether that was done. On a small disk the log may take all that is left."""
+    def _make_room(self, need: int = 0) -> bool:
+        """Empties the log, which otherwise keeps its size, and where the ledger is what fills its
+        disk, drops history for `need` more pages; whether it is worth another try."""
         now = time.monotonic()
-        if now - self._tried_at < TRY_ROOM:
-            return False
         try:
-            if not log_of(self._path).stat().st_size:
+            free = free_pages(self._path)
+            if now - self._tried_at < TRY_ROOM and free <= self._free_then:
                 return False
-            (busy, *_) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except (OSError, sqlite3.Error):
-            busy = 1  # that it cannot be written is told by the write itself
-        if busy:
-            self._tried_at = now
-        return not busy
+            made = self._emptied() and (self._has_room(need) or self._forget(need))
+        except (OSError, sqlite3.Error, LedgerWriteFailed):
+            made = False  # that it cannot be written is told by the write itself
+        if not made:
+            self._hold_off()
+        return made
+
+    def _hold_off(self) -> None:
+        """Nothing more is tried for a while, or until the disk has more room."""
+        self._tried_at = time.monotonic()
+        with contextlib.suppress(OSError):
+            self._free_then = free_pages(self._path)
+
+    def _emptied(self) -> bool:
+        cut_log(self._path)
+        # Only a lack of room is worth it to close what works: other faults pass by themselves.
+        roomy = free_pages(self._path) >= SPARE_PAGES
+        if not empty_log(self._db) and (roomy or not self._alone()):
+            return False
+        bound(self._db, self._path)
+        return True
+
+    def _alone(self, *, compact: bool = False) -> bool:
+        """A connection of another kind does it: ours is closed for that, and opened again."""
+        self._db.close()
+        try:
+            return empty_alone(self._path, compact=compact)
+        finally:
+            self._db = connect(str(self._path))
+            with contextlib.suppress(sqlite3.Error):  # told by the write that comes next
+                self._db.execute("PRAGMA synchronous = FULL")
+                self._db.execute("SELECT count(*) FROM meta").fetchone()  # makes the log
+            self._note_places()
+
+    def _has_room(self, need: int) -> bool:
+        fits = spare_pages(self._db) >= need + SPARE_PAGES
+        return fits and free_pages(self._path) >= need + SPARE_PAGES
+
+    def _forget(self, need: int) -> bool:
+        """Rows are what a life begins from; the oldest history goes for them, as little as does."""
+        if not fills_its_disk(self._path):
+            return True
+        while not self._has_room(need) and self._count > 1:
+            with dropping(self._db), Transaction(self._db):
+                # What is dropped takes room in the log: a little at a time.
+                step = min(self._size // 8, free_pages(self._path) * PAGE // 8)
+                count, size = self._drop(self._count - 1, self._size - step)
+            self._count, self._size = count, size
+            empty_log(self._db)
+            short = free_pages(self._path) < need + SPARE_PAGES
+            if short and not self._alone(compact=True) and not is_small(self._path):
+                return False  # others have taken the disk: history would be given up for nothing
+            bound(self._db, self._path)
+        return True
 
     def _write_entry(self, entry: JournalEntry) -> int:
         told = entry if entry.core else replace(entry, core=self._core)
         return write_entry(self._db, replace(told, seq=0), self.restored.epoch)
+
+    def _note_places(self) -> None:
+        self._files = [file for file in (self._path, log_of(self._path)) if file.exists()]
+        self._places = [place_of(file) for file in self._files]
 
     def _check_place(self) -> None:
         """SQLite goes on writing to a file that has been removed: nobody would find it again."""
@@ -203,18 +273,26 @@ class LedgerStore:
             try:
                 found = place_of(path)
             except OSError as bad:
-                raise LedgerWriteFailed(f"{path}: {bad.strerror}; put it back") from bad
+                raise taken_away(path, bad.strerror or repr(bad)) from bad
             if found != place:
-                raise LedgerWriteFailed(f"{path}: replaced by another file; put the old one back")
+                raise taken_away(path, "replaced by another file")
 
     def _trim(self, count: int, size: int) -> tuple[int, int]:
         """Drops the oldest entries, a few more than needed so that it is not done every time."""
         if count <= self._limits.entries and size <= self._limits.size:
             return count, size
-        target = self._limits.entries - _TRIM_STEP
+        return self._drop(self._limits.entries - _TRIM_STEP, self._limits.size, count, size)
+
+    def _drop(
+        self, entries: int, limit: int, count: int | None = None, size: int | None = None
+    ) -> tuple[int, int]:
+        """Drops the oldest entries until there are at most so many, of at most so many bytes, but
+        never the last one; how many there are then, and their size."""
+        count = self._count if count is None else count
+        size = self._size if size is None else size
         last = 0
         for seq, entry_size in self._db.execute(SIZES):
-            if count <= 1 or (count <= target and size <= self._limits.size):
+            if count <= 1 or (count <= entries and size <= limit):
                 break
             last, count, size = seq, count - 1, size - entry_size
         self._db.execute("DELETE FROM journal WHERE seq <= ?", (last,))
@@ -231,11 +309,12 @@ class LedgerStore:
         self._lock.release()
 
 
-def longest_log(ledger: Path) -> int:
-    """Pages in the log after which they are brought into the file: fewer on a small disk, where
-    the log would else take the room that they need there."""
-    disk = os.statvfs(ledger.resolve().parent)
-    return max(_FEWEST_PAGES, min(_MOST_PAGES, disk.f_bavail * disk.f_frsize // _ROOM_PER_PAGE))
+def pages_of(rows: Sequence[Row], entries: Sequence[JournalEntry]) -> int:
+    """About how many pages they take."""
+    texts = [row.doc for row in rows if row.doc is not None]
+    told = [(entry.events, entry.plan) for entry in entries]
+    size = sum(len(dump(text)) for text in (*texts, *told))
+    return size // PAGE + sum(len(entry.quiet) for entry in entries) // PAGE
 
 
 def place_of(path: Path) -> tuple[int, int]:
