@@ -32,7 +32,7 @@ lint: $(STAMP)               ## format, style, types, who may import whom
 	$(BIN)/lint-imports
 
 check: lint                  ## what must hold before every commit, in under two minutes
-	$(BIN)/pytest -q -n 4 --dist loadfile -m "not e2e"
+	$(BIN)/pytest -q -n 4 --dist loadfile -m "not e2e and not slow"
 
 test: $(STAMP)               ## every test, also those with real Ray and real engines
 	$(BIN)/pytest

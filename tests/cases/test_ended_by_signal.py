@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 import signal
 import time
 from typing import Any
 
 from tests.cases.program import MODEL, Program, program
+
+pytestmark = pytest.mark.slow
 
 _DRAIN = 8.0
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.cases.program import Program, program
 
+pytestmark = pytest.mark.slow
+
 HOLDS: dict[str, dict[str, Any]] = {
     "done, and the answer is held": {"effect": "delayed", "seconds": 60.0},
     "done, and the answer never comes": {"effect": "hang_after"},

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hypothesis import HealthCheck, settings
 
 from tests.model.machine import AllAtOnce
+
+pytestmark = pytest.mark.slow
 
 AllAtOnce.TestCase.settings = settings(
     max_examples=60,

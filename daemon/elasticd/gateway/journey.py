@@ -95,18 +95,21 @@ class Journey:
             return
         framer = EventFramer()
         hide = seam is not None and not seam.wants_ids
+        send = reply.send
 
         def take(data: bytes) -> bool:
-            whole = framer.feed(data)
-            if whole:
-                if seam is not None:
-                    try:
-                        seam.keep(whole)
-                    except Broken as broken:
-                        raise ReplicaLost(str(broken)) from broken
-                    if hide:
-                        whole = without_ids(whole)
-                reply.send(whole)
+            if framer.rest or not data.endswith(b"\n\n"):
+                data = framer.feed(data)
+                if not data:
+                    return False
+            if seam is not None:
+                try:
+                    seam.keep(data)
+                except Broken as broken:
+                    raise ReplicaLost(str(broken)) from broken
+                if hide:
+                    data = without_ids(data)
+            send(data)
             return False
 
         await self._pour(exchange, opening.data, take)

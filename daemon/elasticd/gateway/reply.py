@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Reply:
     """What one client gets. `patience`: seconds a stream waits before each SSE comment."""
 
-    __slots__ = ("_answer", "_events", "_patience", "_request_id", "_timer", "bytes_sent")
+    __slots__ = ("_answer", "_events", "_patience", "_request_id", "_timer", "send")
 
     def __init__(self, answer: Answer, request_id: str, patience: float) -> None:
         self._answer = answer
@@ -33,8 +33,8 @@ class Reply:
         self._patience = patience
         self._events = False
         self._timer: asyncio.TimerHandle | None = None
-        self.bytes_sent = 0
-        """Of the answer itself."""
+        self.send = answer.write
+        """Bytes of the answer. Raises `ConnectionError`."""
 
     @property
     def begun(self) -> bool:
@@ -63,7 +63,6 @@ class Reply:
         """A complete answer. After SSE comments it becomes the stream's only event."""
         if not self.begun:
             self._answer.whole(status, self._head(headers), body)
-            self.bytes_sent += len(body)
         else:
             self.send(sse.event(_one_line(status, body)))
             self.end()
@@ -78,10 +77,10 @@ class Reply:
             self._events = events
             self._answer.begin(status, self._head(headers))
 
-    def send(self, data: bytes) -> None:
-        """Bytes of the answer. Raises `ConnectionError`."""
-        self._answer.write(data)
-        self.bytes_sent += len(data)
+    @property
+    def bytes_sent(self) -> int:
+        """Of the answer itself."""
+        return self._answer.bytes_sent
 
     def fed_from(self, flow: Flow) -> AbstractContextManager[None]:
         """For so long the source of what is sent is held up while the client reads slowly."""
@@ -99,7 +98,7 @@ class Reply:
         if not self.begun:
             self._answer.whole(error.status, self._head(error.headers), error.body())
         elif self._events:
-            self._answer.write(sse.event(error.body()))
+            self._answer.remark(sse.event(error.body()))
             self.end()
         else:
             self._answer.abort()
@@ -107,7 +106,7 @@ class Reply:
     def comment(self, text: bytes) -> None:
         """Something that clients of an event stream pass over."""
         self.begin(200, CIMultiDict(sse.HEADERS), events=True)
-        self._answer.write(text)
+        self._answer.remark(text)
 
     def _head(self, headers: Mapping[str, str]) -> CIMultiDict[str]:
         head = headers if isinstance(headers, CIMultiDict) else CIMultiDict(headers)

@@ -20,25 +20,25 @@ def event(data: bytes) -> bytes:
 
 
 class EventFramer:
-    """Cuts a byte stream after the last whole event; keeps the rest for the next call."""
+    """Cuts a byte stream after the last whole event; keeps the `rest` for the next call."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self.rest = b""
 
     def feed(self, data: bytes) -> bytes:
         """All whole events so far that have not been given yet; empty if there is none."""
-        if not self._rest and data.endswith(b"\n\n"):
+        if not self.rest and data.endswith(b"\n\n"):
             return data
-        whole = self._rest + data
+        whole = self.rest + data
         cut = max(_end_of_last(whole, b"\n\n"), _end_of_last(whole, b"\r\n\r\n"))
         if len(whole) - cut > _LIMIT:
             cut = len(whole)
-        self._rest = whole[cut:]
+        self.rest = whole[cut:]
         return whole[:cut]
 
     def flush(self) -> bytes:
         """What is left when the stream has ended by itself."""
-        rest, self._rest = self._rest, b""
+        rest, self.rest = self.rest, b""
         return rest
 
 

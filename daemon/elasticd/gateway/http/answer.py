@@ -70,6 +70,7 @@ class Answer:
         "_line",
         "_modern",
         "begun",
+        "bytes_sent",
         "complete",
         "kept",
     )
@@ -81,6 +82,7 @@ class Answer:
         self._bare = head_only
         self._chunked = False
         self._held = b""
+        self.bytes_sent = 0
         self.begun = False
         self.complete = False
         self.kept = False
@@ -98,6 +100,7 @@ class Answer:
             headers["Content-Length"] = str(len(body))
         head = self._head(status, headers, keep=True)
         self._put(head if self._head_only else head + body)
+        self.bytes_sent = len(body)
         self.complete = True
 
     def begin(self, status: int, headers: CIMultiDict[str]) -> None:
@@ -112,6 +115,7 @@ class Answer:
         """A piece of the body. Raises `ConnectionError`."""
         if self._bare or not data:
             return
+        self.bytes_sent += len(data)
         line = self._line
         if line.gone:
             raise ConnectionResetError("the client has left")
@@ -120,6 +124,12 @@ class Answer:
         if self._held:
             data, self._held = self._held + data, b""
         line.write(data)
+
+    def remark(self, data: bytes) -> None:
+        """The same for what is no part of the answer itself."""
+        before = self.bytes_sent
+        self.write(data)
+        self.bytes_sent = before
 
     def end(self) -> None:
         """That was all."""

@@ -56,6 +56,7 @@ class ReplicaConnection(asyncio.Protocol):
         "_head_size",
         "_keep_alive",
         "_keeper",
+        "_last",
         "_pairs",
         "_parser",
         "_pieces",
@@ -65,6 +66,7 @@ class ReplicaConnection(asyncio.Protocol):
         "_without_body",
         "address",
         "idle_since",
+        "on_body",
         "used",
     )
 
@@ -74,9 +76,10 @@ class ReplicaConnection(asyncio.Protocol):
         self.idle_since = 0.0
         self._keeper = keeper
         self._receiver: Receiver | None = None
+        self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append
         self._parser = httptools.HttpResponseParser(self)
         self._pairs: list[tuple[bytes, bytes]] = []
-        self._pieces: list[bytes] = []
         self._begin(without_body=False)
 
     def _begin(self, *, without_body: bool) -> None:
@@ -85,6 +88,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._head_size = 0
         self._complete = False
         self._keep_alive = False
+        self._last = 0
         self._until_close = False
 
     # -- for who uses it -----------------------------------------------------------------------
@@ -155,6 +159,8 @@ class ReplicaConnection(asyncio.Protocol):
         except httptools.HttpParserError as bad:
             fault = f"its answer is not HTTP: {bad}"
         pieces = self._pieces
+        if self._complete:
+            del pieces[self._last :]
         if pieces and self._receiver is not None:
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.clear()
@@ -207,15 +213,10 @@ class ReplicaConnection(asyncio.Protocol):
         if self._receiver is not None:
             self._receiver.head_came(status, headers)
         if self._without_body:
-            self._complete = True
-
-    def on_body(self, data: bytes) -> None:
-        """A piece of the body."""
-        if not self._complete:
-            self._pieces.append(data)
+            self._complete, self._last = True, 0
 
     def on_message_complete(self) -> None:
         """The answer is whole, unless it was one that only announces."""
         if self._head and not self._complete:
-            self._complete = True
+            self._complete, self._last = True, len(self._pieces)
             self._keep_alive = self._parser.should_keep_alive()
