@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 import signal
 import time
 from typing import Any
+
+import pytest
 
 from tests.cases.program import MODEL, Program, program
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from hypothesis import HealthCheck, settings
 
 from tests.model.machine import AllAtOnce
