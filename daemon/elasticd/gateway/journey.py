@@ -98,6 +98,7 @@ class Journey:
         send = reply.send
 
         def take(data: bytes) -> bool:
+            # Nearly every piece is one whole event: what is done here is done for each token.
             if framer.rest or not data.endswith(b"\n\n"):
                 data = framer.feed(data)
                 if not data:
