@@ -8,7 +8,13 @@ from typing import Any
 from elasticd.core.actions import LaunchNode
 from elasticd.core.budget import committed
 from elasticd.core.decide import Core
-from elasticd.core.events import Configured, DayTold, DrainRequested, LaunchAnswered
+from elasticd.core.events import (
+    Configured,
+    DayTold,
+    DownRequested,
+    DrainRequested,
+    LaunchAnswered,
+)
 from elasticd.core.specs import Budget
 from elasticd.provider import Instance, InstanceState
 from tests.core.world import LEDGER, World, model, offering, pool
@@ -218,6 +224,24 @@ def test_spend_is_counted_by_pool_and_model_also_while_no_controller_runs() -> N
     world.restart()
     world.step(*world.listings())
     assert abs(spend(world)["pools"]["spot"]["today"] - 4 * USD) < USD // 10
+
+
+def test_what_ended_machines_have_cost_is_known_after_a_crash_in_the_next_moment() -> None:
+    world = world_with(Budget(max_per_day=100 * USD), replicas=3)
+    world.step(day(world))
+    world.start()
+    world.settle(rounds=5)
+    world.settle(seconds=47.0)
+    world.step(DownRequested("test"))
+    for _ in range(200):
+        world.settle(seconds=1.0)
+        if not world.phases():
+            break
+    assert world.phases() == {}
+    known = spend(world)["today"]
+    assert known > 0
+    world.restart()
+    assert spend(world)["today"] == known
 
 
 def test_rows_of_spend_are_written_once_a_minute_and_never_while_nothing_costs() -> None:

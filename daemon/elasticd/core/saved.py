@@ -81,9 +81,13 @@ class Keeper:
         return docs
 
     def _spend(self, spend: Spend) -> dict[str, Any]:
-        """Written now and then: what a crash loses of it is counted again from the nodes' rows."""
+        """Written now and then, for what a crash loses of it is counted again from the nodes' rows;
+        and together with the end of each node."""
         saved = self._saved.get(("spend", "today"))
+        settled, spend.settled = spend.settled, False
         if saved is None or saved["began"] != spend.began or saved["ends"] != spend.ends:
+            return spend.to_doc()
+        if settled:
             return spend.to_doc()
         now = spend.until if spend.until is not None else saved["until"]
         if now - saved["until"] < SPEND_PERIOD:

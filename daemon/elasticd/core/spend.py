@@ -27,13 +27,17 @@ Sums = dict[tuple[str, str], int]
 
 @dataclass(slots=True)
 class Spend:
-    """`began`, `ends`: the day, `None` while nobody has told. `until`: counted up to here."""
+    """`began`, `ends`: the day, `None` while nobody has told. `until`: counted up to here.
+
+    `settled`: something has been counted for the last time, which no row would tell of again.
+    """
 
     began: float | None = None
     ends: float | None = None
     until: float | None = None
     pools: Sums = field(default_factory=dict)
     models: Sums = field(default_factory=dict)
+    settled: bool = False
 
     def today(self) -> dict[str, int]:
         """Millionths by currency, rounded up."""
@@ -115,6 +119,7 @@ def settle(state: State, node: Node, now: float) -> None:
     """Counts what a machine has cost since the last sum: it is going."""
     if state.spend.until is not None and node.phase in NODE_PAID:
         _count_node(state, node, state.spend.until, now)
+        state.spend.settled = True
 
 
 def _count_node(state: State, node: Node, since: float, now: float) -> None:
