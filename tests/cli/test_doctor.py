@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -285,3 +287,21 @@ def test_a_look_that_goes_wrong_itself_is_a_finding_and_the_others_go_on() -> No
 
     finding = only(_safely("disk", broken))
     assert (finding.level, "Input/output error" in finding.text) == (Level.WARN, True)
+
+
+@pytest.mark.parametrize("how", ["relative", "environment"])
+def test_a_part_that_was_started_by_another_path_to_its_file_is_ours(
+    config: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["elasticd", "controller"] + (["-c", config.name] if how == "relative" else [])
+    if how == "environment":
+        monkeypatch.setenv("ELASTICD_CONFIG", str(config))
+    sleeper = [sys.executable, "-c", "import sys; sys.stdin.read()", *words]
+    with subprocess.Popen(sleeper, cwd=config.parent, stdin=subprocess.PIPE) as process:
+        found = list(network.examine(load(config), lambda port: f"pid {process.pid} (python)"))
+        assert all(f.level is Level.OK for f in found)
+        with socket.create_server(("127.0.0.1", load(config).settings.gateway.listen.port)):
+            told = network.examine(load(config), lambda port: f"pid {process.pid} (python)")
+            assert [f.level for f in told if "held by elasticd" in f.text] == [Level.OK]
+        assert process.stdin is not None
+        process.stdin.close()

@@ -67,6 +67,8 @@ def _machines(pool: Thing, kind: str) -> Iterator[Thing]:
 def _orphan(found: Found, orphan: Thing, *, acts: bool) -> Found:
     left = orphan.get("seconds_left")
     ends = "the daemon ends it" if left is None else f"the daemon ends it in {age(float(left))}"
+    if held := orphan.get("held"):
+        ends = f"the daemon does not end it while {held}"
     if not acts:
         ends = "not ended, for the controller only observes"
     if found.verdict is Verdict.LEAK:
@@ -74,7 +76,12 @@ def _orphan(found: Found, orphan: Thing, *, acts: bool) -> Found:
     marked = found.instance.node_id
     why = "ours, and no node stands for it" + (f" (no {marked})" if marked else "")
     # Without the daemon its ledger does not show whose it is: ending it is left to the daemon.
-    return replace(found, verdict=Verdict.LEAK, why=f"{why}; {ends}", left_alone=found.why or ends)
+    return replace(
+        found,
+        verdict=Verdict.LEAK,
+        why=f"{why}; {ends}",
+        left_alone=f"it is left to the daemon; {ends}",
+    )
 
 
 def _foreign(found: Found, owner: str) -> Found:

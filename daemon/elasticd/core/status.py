@@ -192,11 +192,12 @@ def _pool(state: State, pool: PoolState, now: float) -> dict[str, Any]:
 
 
 def _orphan(state: State, pool: PoolState, orphan: Orphan, now: float) -> dict[str, Any]:
-    return {
-        **_machine(orphan.instance),
-        "age": now - orphan.since,
-        "seconds_left": max(0.0, orphan_end(state, pool, orphan) - now),
-    }
+    held = "machines of another ledger are there" if pool.foreign else ""
+    if pool.in_outage:
+        held = held or "the provider does not answer"
+    left = None if held else max(0.0, orphan_end(state, pool, orphan) - now)
+    machine, age = _machine(orphan.instance), now - orphan.since
+    return {**machine, "age": age, "seconds_left": left, "held": held}
 
 
 def _foreign(instance: Instance, now: float) -> dict[str, Any]:

@@ -136,7 +136,9 @@ class Changing:
             raise OnlyObserved(f"{told['text']}; {told['do']}")
         if status.get("down"):
             raise Refused(
-                409, "everything is being given back; start elasticd again, then ask again"
+                409,
+                "everything is being given back, or has been: `elasticd run` serves again, and so "
+                "does a controller that is started with --serve; then ask again",
             )
         return status
 

@@ -174,6 +174,8 @@ def _orphans(orphans: Sequence[Thing], *, acts: bool) -> str:
     lefts = [orphan.get("seconds_left") for orphan in orphans]
     known = [left for left in lefts if left is not None]
     when = f"ended in {age(max(known))}" if len(known) == len(lefts) else "will be ended"
+    if held := next((str(o["held"]) for o in orphans if o.get("held")), ""):
+        when = f"not ended while {held}"
     if not acts:
         when = "not ended, for the controller only observes; see `elasticd leaks`"
     names = listed([str(orphan["instance_id"]) for orphan in orphans])

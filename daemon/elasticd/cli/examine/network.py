@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from elasticd.settings.units import Address
 
 _PID = re.compile(r"pid ([0-9]+)")
+_CONFIG, _DEFAULT = "ELASTICD_CONFIG", "/etc/elasticd/elasticd.yaml"
+"""Where a command reads its configuration that was not told where."""
+
 _HIDDEN = "a process of another"
 """How a holder that cannot be seen is spoken of; it may be ours, run by another user."""
 
@@ -81,8 +84,14 @@ def _is_ours(who: str, config: Configuration) -> bool:
     environment = process_tree.environment(int(found[1])) or {}
     if environment.get(HEAD_MARKER) == str(config.state_dir):
         return True
+    process = Path(f"/proc/{found[1]}")
     try:
-        command = Path(f"/proc/{found[1]}/cmdline").read_bytes()
+        words = process.joinpath("cmdline").read_bytes().split(b"\0")
+        folder = process.joinpath("cwd").readlink()
     except OSError:
         return False
-    return b"elasticd" in command and os.fsencode(config.path) in command
+    if not any(b"elasticd" in word for word in words):
+        return False
+    named = [os.fsdecode(word).removeprefix("--config=") for word in words[1:] if word]
+    named.append(environment.get(_CONFIG) or _DEFAULT)
+    return any((folder / word).resolve() == config.path.resolve() for word in named)

@@ -43,7 +43,7 @@ def examine(config: Configuration, *, answers: bool) -> Iterator[Finding]:
         *([] if answers else _faults(state_dir)),
     ]
     if not found and not answers:
-        yield ok(_SUBJECT, "nothing keeps a controller from starting here")
+        yield ok(_SUBJECT, "no lock, file, key, pool, socket or owner is in a start's way")
     yield from found
 
 
