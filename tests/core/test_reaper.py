@@ -328,6 +328,9 @@ def test_our_own_nodes_are_ended_also_beside_machines_of_another_ledger() -> Non
     [mine] = world.instances
     world.instances["i-f"] = machine("i-f", "n-f", FOREIGN)
     world.instances["i-lost"] = machine("i-lost", "n-of-an-earlier-life")
+    world.settle(rounds=1)
+    [lost] = world.core.status(world.now)["pools"][0]["orphans"]
+    assert (lost["seconds_left"], lost["held"]) == (None, "machines of another ledger are there")
     world.step(DownRequested("test"))
     world.settle(rounds=60)
     assert set(ended(world)) == {mine}, "what no node stands for is left alone until it is clear"
