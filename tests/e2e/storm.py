@@ -141,7 +141,7 @@ class Storm:
         """A machine as it is when a spot instance goes, or an engine as by a fault of its own."""
         self.figures.kills += 1
         engines = self._stack.engines().get(replica_id, [])
-        if number % 2 == 0:
+        if number % 4 == 0:
             for pid in engines:
                 os.kill(pid, signal.SIGKILL)
             return
@@ -190,6 +190,8 @@ def write_config(folder: Path) -> Path:
     take_own_ports(config)
     config["node_pools"][0]["max_nodes"] = REPLICAS + 2
     config["models"][0]["scaling"] |= {"min_replicas": REPLICAS, "max_replicas": REPLICAS}
+    # Engines that are killed soon after their start look like a model that cannot be served.
+    config["models"][0]["start_attempts"] = 1000
     path = folder / "storm.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     return path
