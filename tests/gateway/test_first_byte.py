@@ -12,7 +12,15 @@ from elasticd.gateway.call import Call
 from elasticd.gateway.continuation.terms import NotContinued
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.stall import PASSED_OVER, Pulse, Stalled, Stalls
-from tests.gateway.harness import Connection, ScriptedEngine, Stand, StubEngine, error_of, stand
+from tests.gateway.harness import (
+    Connection,
+    ScriptedEngine,
+    Stand,
+    StubEngine,
+    error_of,
+    eventually,
+    stand,
+)
 
 
 async def says_nothing(c: Connection) -> None:
@@ -56,6 +64,7 @@ async def test_a_request_whose_replica_falls_silent_is_started_again_elsewhere(
         status, body = await answered(s, stream=stream, max_tokens=2)
         assert status == 200
         assert (b"[DONE]" in body) is stream
+        await eventually(lambda: silent.connections, "the silent one has the request, too")
         await silent.connections[0].left.wait()
 
 
