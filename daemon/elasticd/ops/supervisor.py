@@ -128,6 +128,7 @@ class Child:
         self._ending.set()
         mark = self._mark
         if mark is None or not mark.alive:
+            self._close_sockets()
             return
         _signal(mark.pid, signal.SIGTERM)
         ended = asyncio.ensure_future(gone(mark.pid))
@@ -147,8 +148,7 @@ class Child:
             hurried.cancel()
             ended.cancel()
         self._mark_file.unlink(missing_ok=True)
-        for sock in self._sockets:
-            sock.close()
+        self._close_sockets()
         # What the process started in its own group and did not take along must not stay.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(mark.pid, signal.SIGKILL)
@@ -185,6 +185,11 @@ class Child:
         if self.spec.listen is not None and not self._sockets:
             with contextlib.suppress(OSError):
                 self._sockets = bound(*self.spec.listen)
+
+    def _close_sockets(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+        self._sockets = []
 
     async def _wait(self) -> int | None:
         if self._mark is not None:
