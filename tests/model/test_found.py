@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -18,26 +17,9 @@ from elasticd_providers.fake.faults import CallFault
 from tests.core import world as by_hand
 from tests.model.around import Setting
 from tests.model.catalog import POOLS, caps, fleet, models
-from tests.model.world import World
+from tests.model.world import World, serve
 
 THEIRS = "another-ledger"
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def serve(world: World) -> World:
-    """A controller with one machine on which one replica serves."""
-    world.keep_up()
-    world.run(30.0)
-    assert len(world.books.ours()) == 1
-    return world
 
 
 def left(world: World) -> list[str]:

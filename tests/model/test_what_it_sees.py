@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,24 +16,7 @@ from elasticd_providers.fake.launching import Launcher
 from tests.model.books import LEDGER, STRAY_WITHIN, Broken
 from tests.model.catalog import caps, fleet
 from tests.model.life import Life
-from tests.model.world import World
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def serve(world: World) -> World:
-    """A controller with one machine on which one replica serves."""
-    world.keep_up()
-    world.run(30.0)
-    assert len(world.books.ours()) == 1
-    return world
+from tests.model.world import World, serve
 
 
 def node_of(world: World) -> str:

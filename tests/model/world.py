@@ -239,3 +239,11 @@ class World(Around):
                 self._well[name] = None
             else:
                 self._well[name] = max(self._well[name] or self.now, life.began)
+
+
+def serve(world: World) -> World:
+    """A controller with one machine on which one replica serves."""
+    world.keep_up()
+    world.run(30.0)
+    assert len(world.books.ours()) == 1
+    return world

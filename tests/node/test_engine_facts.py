@@ -28,8 +28,7 @@ def vllm(**changes: Any) -> SimpleNamespace:
         ),
     )
     vars(chat).update(changes)
-    args = SimpleNamespace(enable_scale_out=True)
-    return SimpleNamespace(state=SimpleNamespace(openai_serving_chat=chat, args=args))
+    return SimpleNamespace(state=SimpleNamespace(openai_serving_chat=chat))
 
 
 async def told(path: str, app: Any, *headers: tuple[bytes, bytes]) -> tuple[int, bytes]:
@@ -63,7 +62,6 @@ async def test_what_it_takes_to_go_on_with_its_answers_is_told() -> None:
         "v": 1,
         "tokenizer": True,
         "parser": False,
-        "scale_out": True,
         "max_model_len": 4096,
         "max_tokens": 2048,
         "most_tokens": None,

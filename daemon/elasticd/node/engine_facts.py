@@ -28,14 +28,12 @@ def read_facts(scope: MutableMapping[str, Any]) -> bytes | None:
     where a request does not ask for it.
     """
     try:
-        state = scope["app"].state
-        chat = state.openai_serving_chat
+        chat = scope["app"].state.openai_serving_chat
         usual = chat.default_sampling_params
         document = {
             "v": VERSION,
             "tokenizer": type(_tokenizer(scope)).__name__ == "Tokenizer",
             "parser": chat.parser_cls is not None,
-            "scale_out": bool(state.args.enable_scale_out),
             "max_model_len": int(chat.model_config.max_model_len),
             "max_tokens": usual.get("max_tokens"),
             "most_tokens": chat.override_max_tokens,

@@ -40,7 +40,6 @@ def facts(**changes: Any) -> EngineFacts:
     known: dict[str, Any] = {
         "tokenizer": tokenizer(),
         "parser": False,
-        "scale_out": False,
         "max_model_len": 4096,
         "max_tokens": None,
         "most_tokens": None,

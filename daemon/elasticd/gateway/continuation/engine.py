@@ -21,7 +21,6 @@ class EngineFacts:
 
     tokenizer: Tokenizer
     parser: bool
-    scale_out: bool
     max_model_len: int
     max_tokens: int | None
     most_tokens: int | None
@@ -38,7 +37,6 @@ def facts_of(document: bytes, tokenizer: bytes) -> EngineFacts:
         return EngineFacts(
             tokenizer=Tokenizer.from_str(tokenizer.decode()),
             parser=told["parser"],
-            scale_out=told["scale_out"],
             max_model_len=int(told["max_model_len"]),
             max_tokens=told["max_tokens"],
             most_tokens=told["most_tokens"],
