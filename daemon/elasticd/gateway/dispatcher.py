@@ -122,7 +122,7 @@ class Dispatcher:
                 replica=lease.endpoint.replica_id,
                 error=str(failure),
             )
-            if journey.begun and await journey.go_on(failure):
+            if journey.begun and journey.go_on(failure):
                 return
             replay.failed(lease, failure, begun=journey.begun)
             lost = not isinstance(failure, ReplicaRefused)

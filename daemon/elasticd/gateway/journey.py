@@ -58,7 +58,7 @@ class Journey:
         else:
             await self._pass_on_rest(exchange, opening)
 
-    async def go_on(self, failure: ReplicaFailed) -> bool:
+    def go_on(self, failure: ReplicaFailed) -> bool:
         """After a loss: sees to what the next replica is asked; true if nothing is left to ask.
 
         Raises `ApiError` where the stream ends here.
