@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -21,7 +21,11 @@ class Tier(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One replica's address. `slots` requests run at once; the key opens the engine's guard."""
+    """One replica's address. `slots` requests run at once; the key opens the engine's guard.
+
+    `cut_at`: when the replica is stopped, whatever runs there (the controller's clock, seconds);
+    `None`: it stays.
+    """
 
     replica_id: str
     incarnation: int
@@ -32,6 +36,7 @@ class Endpoint:
     node_id: str
     spec_hash: str
     weight: float = 1.0
+    cut_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,17 @@ class RoutingTable:
     models: tuple[ModelRoute, ...]
 
 
+def on_other_clock(table: RoutingTable, ahead: float) -> RoutingTable:
+    """The table as it reads on a clock that is `ahead` seconds of the controller's."""
+
+    def moved(endpoint: Endpoint) -> Endpoint:
+        cut_at = endpoint.cut_at
+        return endpoint if cut_at is None else replace(endpoint, cut_at=cut_at + ahead)
+
+    models = (replace(m, endpoints=tuple(map(moved, m.endpoints))) for m in table.models)
+    return replace(table, models=tuple(models))
+
+
 def table_to_json(table: RoutingTable) -> dict[str, Any]:
     """Plain JSON of a table; the inverse of `table_from_json`."""
     return {
@@ -84,6 +100,7 @@ def table_to_json(table: RoutingTable) -> dict[str, Any]:
                         "node_id": e.node_id,
                         "spec_hash": e.spec_hash,
                         "weight": e.weight,
+                        "cut_at": e.cut_at,
                     }
                     for e in m.endpoints
                 ],

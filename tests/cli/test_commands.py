@@ -205,7 +205,8 @@ def test_a_drill_takes_the_node_at_once_or_after_a_notice(
     daemon: FakeDaemon, argv: list[str], notice: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("elasticd.cli.drill.asked_by", lambda: "ann")
-    assert main(["drill", "preempt", "n-1", *argv, "--socket", str(daemon.path)]) == 0
+    argv = ["drill", "preempt", "n-1", *argv, "--no-wait", "--socket", str(daemon.path)]
+    assert main(argv) == 0
     assert daemon.asked == [("/api/v1/nodes/n-1/preempt", {"notice": notice, "by": "ann"})]
 
 

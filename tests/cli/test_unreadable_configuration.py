@@ -53,7 +53,8 @@ def test_commands_reach_the_daemon_and_say_that_the_file_is_broken(
     assert note_place(path, place) is not None
     broken(path, content)
     with serving(Controller(sample_status()), place.socket) as controller:
-        for argv in (["status"], ["events"], ["drain", "k3f9-4-1"], ["drill", "preempt", "x"]):
+        drain, drill = ["drain", "k3f9-4-1"], ["drill", "preempt", "x"]
+        for argv in (["status"], ["events"], [*drain, "--no-wait"], [*drill, "--no-wait"]):
             done = elasticd(*argv, "-c", path)
             assert done.returncode == 0
             assert "the configuration is broken; asking the daemon" in done.stderr

@@ -23,6 +23,7 @@ from elasticd.core.actions import (
 from elasticd.core.budget import committed
 from elasticd.core.codec import from_json, to_json
 from elasticd.core.decide import Core
+from elasticd.core.drain import LAST_WORDS
 from elasticd.core.events import (
     Configured,
     DownRequested,
@@ -215,7 +216,14 @@ class Watched(RuleBasedStateMachine):
             for rid in self.world.open_endpoints(name):
                 replica = fleet.replica(rid)
                 assert replica is not None
-                assert replica.phase.value == "ready"
+                if replica.phase.value == "draining":  # with time until it is replaced
+                    node = fleet.node(replica.node_id)
+                    assert node is not None
+                    assert node.phase.value == "draining"
+                    assert replica.stop_at is not None
+                    assert self.world.now < replica.stop_at - LAST_WORDS
+                else:
+                    assert replica.phase.value == "ready"
 
     @invariant()
     def rows_are_the_whole_truth(self) -> None:

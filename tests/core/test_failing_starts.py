@@ -300,6 +300,22 @@ def test_an_engine_that_dies_soon_after_each_start_counts_as_failed() -> None:
     assert only_model(world)["last_tail"]
 
 
+def test_deaths_of_one_replica_do_not_fail_a_model_that_another_serves_steadily() -> None:
+    world = World([model(min_replicas=2, max_replicas=2, start_attempts=3)])
+    world.start()
+    world.settle(rounds=200)
+    steady = min(world.replicas)
+    for _ in range(8):
+        world.replicas = {
+            rid: seen if rid == steady else ReplicaSeen(rid, 1, seen.node_id, "stopped", error="x")
+            for rid, seen in world.replicas.items()
+        }
+        world.step(world.observed())
+        world.settle(seconds=10.0, rounds=40)
+        assert not only_model(world)["failed"]
+    assert len(world.open_endpoints()) == 2
+
+
 def test_an_engine_that_dies_after_long_service_is_started_again_at_once() -> None:
     world = World([model(start_attempts=1)])
     world.start()

@@ -336,7 +336,7 @@ def test_a_withdrawn_notice_puts_the_node_and_its_replica_back() -> None:
     world = serving()
     [replica] = world.open_endpoints()
     instance = next(iter(world.instances))
-    world.step(NoticeArrived("x", "spot", instance, "interruption", 120.0))
+    world.step(NoticeArrived("x", "spot", instance, "interruption", 20.0))
     assert world.open_endpoints() == []
     world.step(NoticeTakenBack("x", "spot", instance))
     assert world.open_endpoints() == [replica]
@@ -345,7 +345,7 @@ def test_a_withdrawn_notice_puts_the_node_and_its_replica_back() -> None:
 def test_the_last_replica_of_a_model_is_a_last_resort_while_it_drains() -> None:
     world = serving()
     instance = next(iter(world.instances))
-    world.step(NoticeArrived("x", "spot", instance, "interruption", 120.0))
+    world.step(NoticeArrived("x", "spot", instance, "interruption", 20.0))
     [route] = world.table.models
     assert [e.tier.value for e in route.endpoints] == ["last_resort"]
 

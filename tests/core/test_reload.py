@@ -54,6 +54,15 @@ def test_a_changed_model_is_rolled_out_one_surge_one_drain_at_a_time(count: int)
     assert seen_mixed == (count > 1)
 
 
+def test_what_a_roll_out_makes_room_for_is_made_in_the_same_step() -> None:
+    world = serving(min_replicas=2, max_replicas=2)
+    reload(world, min_replicas=2, max_replicas=2, spec_hash="new")
+    for _ in range(30):
+        world.settle()
+        again = world.core.step(world.now, ())
+        assert (again.actions, again.reasons) == ((), ())
+
+
 def test_a_new_spec_that_does_not_start_leaves_the_old_one_serving() -> None:
     world = serving(min_replicas=2, max_replicas=2)
     reload(world, min_replicas=2, max_replicas=2, spec_hash="broken", start_attempts=2)
@@ -167,7 +176,7 @@ def test_undrain_puts_the_node_and_its_replicas_back() -> None:
     world = serving()
     (node_id,) = world.phases()
     endpoints = world.open_endpoints()
-    world.step(DrainRequested(node_id, 120.0, "ann"))
+    world.step(DrainRequested(node_id, 20.0, "ann"))
     assert world.open_endpoints() == []
     world.step(UndrainRequested(node_id, "bob"))
     assert world.phases()[node_id] == "ready"
@@ -261,7 +270,7 @@ def test_the_last_replica_of_a_drained_node_stays_until_its_successor_serves() -
         world.boot_all()
         world.step(*answers, *world.listings(), world.observed(), world.idle_loads())
         endpoints = world.table.models[0].endpoints
-        assert [e.tier.value for e in endpoints if e.replica_id == rid] == ["last_resort"]
+        assert [e.tier.value for e in endpoints if e.replica_id == rid] == ["open"]
     world.settle(rounds=6)
     assert rid not in world.replicas
     assert node_id not in world.phases()

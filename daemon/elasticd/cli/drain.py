@@ -13,12 +13,13 @@ from elasticd.cli.common import (
     duration,
     named,
 )
+from elasticd.cli.departure import add_waiting, tell_outcome
 from elasticd.cli.output import print_json, say
 from elasticd.ops.durations import age
 
 _EXITS = (
-    "0 the daemon took it · 1 the node cannot be drained now · "
-    "2 no such node, wrong usage ·\n3 daemon not reachable"
+    "0 the daemon took it, and no request was lost · 1 the node cannot be drained now, or\n"
+    "requests were lost · 2 no such node, wrong usage · 3 daemon not reachable"
 )
 
 
@@ -28,11 +29,13 @@ def add_to(commands: Commands) -> None:
         commands,
         "drain",
         "take a node out of service and give its machine back",
-        "Takes no new request to the node's replicas, starts replacements elsewhere, gives what\n"
-        "runs there until the deadline, then gives the machine back.",
+        "Starts replacements elsewhere, gives what runs on the node until the deadline: what\n"
+        "cannot be finished by then goes on elsewhere before it. Then the machine is given back.\n"
+        "Where the time is enough for a replacement, the node serves until there is one. Waits\n"
+        "for all of it and tells how many requests were finished, continued, started again, lost.",
         examples=[
             "elasticd drain node-1a2b3c4d-3-17",
-            "elasticd drain node-1a2b3c4d-3-17 --deadline 30m",
+            "elasticd drain node-1a2b3c4d-3-17 --deadline 30m --no-wait",
         ],
         exits=_EXITS,
     )
@@ -53,8 +56,9 @@ def add_to(commands: Commands) -> None:
             type=named("a node's id"),
             help="its id, as `elasticd status` shows it, or an unmistakable beginning",
         )
-        parser.add_argument("--json", action="store_true", help="the daemon's answer as JSON")
         parser.set_defaults(call=call)
+    add_waiting(drain_parser)
+    undrain_parser.add_argument("--json", action="store_true", help="the daemon's answer as JSON")
     drain_parser.add_argument(
         "--deadline",
         type=duration,
@@ -65,17 +69,16 @@ def add_to(commands: Commands) -> None:
 
 
 def drain(args: argparse.Namespace) -> int:
-    """Exit 0 when the daemon took it."""
-    answer = admin_client(args).drain(args.node, args.deadline, asked_by())
-    if args.json:
-        print_json(answer)
-        return 0
-    node = answer.get("node_id", args.node)
-    say(
-        f"{node} drains, {age(args.deadline)} for what still runs; "
-        f"`elasticd undrain {node}` takes it back"
-    )
-    return 0
+    """Exit 0 when the daemon took it, and, unless it was not waited for, nothing was lost."""
+    client = admin_client(args)
+    answer = client.drain(args.node, args.deadline, asked_by())
+    if not args.json:
+        node = answer.get("node_id", args.node)
+        say(
+            f"{node} drains, {age(args.deadline)} for what still runs; "
+            f"`elasticd undrain {node}` takes it back"
+        )
+    return tell_outcome(args, client, answer, args.deadline)
 
 
 def undrain(args: argparse.Namespace) -> int:

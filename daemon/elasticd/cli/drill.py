@@ -14,11 +14,12 @@ from elasticd.cli.common import (
     duration,
     named,
 )
-from elasticd.cli.output import print_json, say
+from elasticd.cli.departure import add_waiting, tell_outcome
+from elasticd.cli.output import say
 
 _EXITS = (
-    "0 the machine was told to go · 1 it cannot be taken · 2 no such node, wrong usage ·\n"
-    "3 daemon not reachable"
+    "0 the machine was told to go, and no request was lost · 1 it cannot be taken, or requests\n"
+    "were lost · 2 no such node, wrong usage · 3 daemon not reachable"
 )
 
 
@@ -38,7 +39,8 @@ def add_to(commands: Commands) -> None:
         "preempt",
         "take a node away, without notice: a kill",
         "Takes a node's machine through its provider, as its market would: at once, or after a\n"
-        "notice.",
+        "notice. Waits for what becomes of it: requests finished, continued, started again and\n"
+        "lost, and the seconds until everything serves again.",
         examples=[
             "elasticd drill preempt node-1a2b3c4d-3-17",
             "elasticd drill preempt node-1a2b3c4d-3-17 --notice 30s",
@@ -55,19 +57,18 @@ def add_to(commands: Commands) -> None:
     preempt_parser.add_argument(
         "--notice", type=duration, metavar="TIME", help='seconds of warning, as "30s"'
     )
-    preempt_parser.add_argument("--json", action="store_true", help="the daemon's answer as JSON")
+    add_waiting(preempt_parser)
     preempt_parser.set_defaults(call=preempt)
 
 
 def preempt(args: argparse.Namespace) -> int:
-    """Exit 0 when the machine was told to go."""
-    answer: dict[str, Any] = admin_client(args).preempt(args.node, args.notice, asked_by())
-    if args.json:
-        print_json(answer)
-        return 0
+    """Exit 0 when the machine was told to go, and, unless it was not waited for, nothing lost."""
+    client = admin_client(args)
+    answer: dict[str, Any] = client.preempt(args.node, args.notice, asked_by())
     left = answer.get("notice")
-    how = "is taken away now" if left is None else f"goes in {left:.3g} s"
-    if answer.get("already"):
-        how += ", as it was told before: of two deadlines the earlier holds"
-    say(f"{answer.get('node_id', args.node)} {how}; `elasticd status` shows what becomes of it")
-    return 0
+    if not args.json:
+        how = "is taken away now" if left is None else f"goes in {left:.3g} s"
+        if answer.get("already"):
+            how += ", as it was told before: of two deadlines the earlier holds"
+        say(f"{answer.get('node_id', args.node)} {how}; `elasticd status` shows what becomes of it")
+    return tell_outcome(args, client, answer, left or 0.0)

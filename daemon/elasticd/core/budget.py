@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticd.core.drain import CLOSING_TIME, send_away, withdraw
+from elasticd.core.drain import BUDGET, CLOSING_TIME, send_away, withdraw
 from elasticd.core.fleet import Node
 from elasticd.core.lifecycle import NODE_PAID, NodePhase
 from elasticd.core.specs import Budget
@@ -22,9 +22,6 @@ a machine that has to go again as soon as it is up is money for nothing."""
 
 GIVE_BACK_TIME = CLOSING_TIME + 120.0
 """Seconds that giving machines back may take: so much rent is kept in reserve of the day's cap."""
-
-BUDGET = "budget"
-"""Stands for a notice where the caps take a node out of service."""
 
 _MICROS = 1_000_000
 

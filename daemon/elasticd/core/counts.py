@@ -62,14 +62,14 @@ def _roll_out(
     placed = [r for r in old if r.phase is not ReplicaPhase.PENDING]
     unplaced = [r for r in old if r.phase is ReplicaPhase.PENDING]
     _drain(state, step, model, unplaced, "replaced by a newer spec")
-    surge = min(target - len(current), target + 1 - len(current) - len(placed))
-    for _ in range(surge):
-        _new_replica(state, step, model.spec)
     ready = sum(1 for r in current if r.phase is ReplicaPhase.READY)
     leaving = surplus(placed, min(len(placed), ready + len(placed) - target))
     _drain(state, step, model, leaving, "replaced by a newer spec")
+    staying = len(placed) - len(leaving)
+    for _ in range(min(target - len(current), target + 1 - len(current) - staying)):
+        _new_replica(state, step, model.spec)
     # The target may have fallen in the middle: new ones that do not serve yet wait their turn.
-    beside = min(target, target + 1 - len(placed) + len(leaving))
+    beside = min(target, target + 1 - staying)
     too_many = surplus(current, len(current) - max(beside, ready))
     _drain(state, step, model, too_many, "no longer needed")
 

@@ -32,6 +32,7 @@ from elasticd.core.budget import keep_to_budget
 from elasticd.core.configure import configure
 from elasticd.core.counts import adjust_counts, make_room
 from elasticd.core.deadlines import ask, pass_limits
+from elasticd.core.departures import follow_departures, on_requests_moved
 from elasticd.core.down import give_back
 from elasticd.core.drain import (
     close_pools,
@@ -100,8 +101,9 @@ class Core:
             return_idle(state, step)
             tell_what_blocks(state, step)
         ask(state, step)
+        follow_departures(state, step)
         for key in state.fleet.forget_old(now):
-            state.seen.pop(key, None)
+            state.forget(key)
         self._publish(step)
         self._recent.extend((now, r) for r in step.reasons)
         return Plan(tuple(step.actions), tuple(step.reasons), step.wake)
@@ -149,6 +151,8 @@ class Core:
             case ev.LoadSampled():
                 state.loads = {load.replica_id: load.in_flight for load in event.loads}
                 state.loads_at = step.now
+            case ev.RequestsMoved():
+                on_requests_moved(state, event)
             case ev.EndpointBroken():
                 on_endpoint_broken(state, step, event)
             case ev.NoticeArrived():

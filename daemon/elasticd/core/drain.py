@@ -96,6 +96,9 @@ OPERATOR = "operator"
 CLOSED = "closed"
 """Stands for a notice where a pool may have no machine any more."""
 
+BUDGET = "budget"
+"""Stands for a notice where the caps take a node out of service."""
+
 
 def on_drain_requested(state: State, step: Step, event: DrainRequested) -> None:
     """People want a node out of service; asked again with less time, the earlier end wins."""
@@ -169,10 +172,49 @@ def continue_drains(state: State, step: Step) -> None:
             lose_node(state, step, node, NodePhase.TERMINATING, node.reason)
 
 
+def serves_on(state: State, step: Step, replica: Replica) -> bool:
+    """Whether a replica on a node that is to go still takes requests: there was time for a
+    replacement and for what runs, and the replacement does not serve yet."""
+    node = state.fleet.node(replica.node_id)
+    if node is None or node.phase is not NodePhase.DRAINING or state.down:
+        return False
+    if CLOSED in node.notices or BUDGET in node.notices:
+        return False  # our own wish, which is to hold soon
+    if replica.phase is not ReplicaPhase.DRAINING or replica.order == "stop":
+        return False
+    start_up = _start_up(state, node, replica.model)
+    if replica.stop_at is None or replica.broken_at is not None or start_up is None:
+        return False
+    unhurried = replica.stop_at - replica.since > start_up + LAST_WORDS
+    if not unhurried or is_whole(state, replica.model):
+        return False
+    return not step.due(replica.stop_at - LAST_WORDS)
+
+
+def _start_up(state: State, node: Node, model: str) -> float | None:
+    """Seconds until a replacement on a new machine serves, as far as this was ever measured."""
+    usual, offering = state.usual, node.offering
+    boot = usual.get(f"boot:{node.pool}/{offering.machine_type}") if offering else None
+    start = usual.get(f"start:{model}")
+    if boot is None or start is None:
+        return None
+    return boot + usual.get(f"fetch:{model}", 0.0) + start
+
+
+def is_whole(state: State, name: str) -> bool:
+    """Whether a model has all the ready replicas that it should have."""
+    model = state.models.get(name)
+    if model is None or state.down:
+        return True
+    ready = state.fleet.replicas({ReplicaPhase.READY}, name)
+    wanted = model.target.replicas if model.target is not None else len(ready) + 1
+    return sum(r.broken_at is None for r in ready) >= wanted
+
+
 def _drained(state: State, step: Step, replica: Replica) -> bool:
     if replica.stop_at is not None and step.due(replica.stop_at):
         return True
-    if _holds_the_fort(state, step, replica):
+    if serves_on(state, step, replica) or _holds_the_fort(state, step, replica):
         return False
     if state.loads_at is None or step.now - state.loads_at > STALE_AFTER:
         return False

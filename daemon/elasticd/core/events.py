@@ -225,6 +225,22 @@ class LoadSampled:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestsMoved:
+    """What became of the requests of a replica that is to go, or has failed some: counted by the
+    gateway since it has known the replica.
+
+    `finished`: there, although it was to go. `continued`: streams that went on elsewhere;
+    `restarted`: elsewhere from their beginning, unseen. `lost`: their clients were told.
+    """
+
+    replica_id: str
+    finished: int
+    continued: int
+    restarted: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointBroken:
     """The gateway's connection to a replica broke: closes the endpoint, proves no death."""
 
@@ -362,6 +378,7 @@ Event = (
     | ReplicaOrderTaken
     | DemandSampled
     | LoadSampled
+    | RequestsMoved
     | EndpointBroken
     | NoticeArrived
     | NoticeTakenBack

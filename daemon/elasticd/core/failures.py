@@ -35,7 +35,8 @@ def count_failed_start(state: State, step: Step, replica: Replica, cause: str) -
     ):
         return
     was_failed = model.failed
-    model.failures += 1
+    if not _is_proven(state, step, replica) or model.failures + 1 < model.spec.start_attempts:
+        model.failures += 1
     count, _ = model.blamed.get(replica.node_id, (0, 0.0))
     model.blamed[replica.node_id] = (count + 1, step.now)
     model.failed_at = step.now
@@ -64,6 +65,20 @@ def blame_node(state: State, step: Step, node_id: str) -> None:
         model.retry_at = step.now
         if not model.failures:
             model.give_another_chance()
+
+
+def _is_proven(state: State, step: Step, failed: Replica) -> bool:
+    """Whether it did serve, and another one of its spec has served steadily all the while: then
+    engines end for other reasons than that their model cannot be served."""
+    if failed.ready_at is None:
+        return False
+    return any(
+        r.spec_hash == failed.spec_hash
+        and r.broken_at is None
+        and r.ready_at is not None
+        and step.now - r.ready_at >= STEADY_AFTER
+        for r in state.fleet.replicas({ReplicaPhase.READY}, failed.model)
+    )
 
 
 def _node_is_to_blame(state: State, replica: Replica) -> bool:

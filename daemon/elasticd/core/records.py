@@ -126,3 +126,22 @@ class Replica:
     loading_since: float | None = None
     stop_at: float | None = None
     log_tail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """One node's going. Times are the controller's clock, in seconds.
+
+    `models`: those that it served. `notice`: seconds from its beginning to its end, `None` where
+    it went without. `ended_at`: its machine was told to end, or is gone. `whole_at`: all models
+    had as many ready replicas as they should. `back`: it was taken back before its end.
+    """
+
+    node_id: str
+    began: float
+    why: str
+    models: tuple[str, ...]
+    notice: float | None = None
+    ended_at: float | None = None
+    whole_at: float | None = None
+    back: bool = False

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from elasticd.core.circuit import boot_trouble_again
+from elasticd.core.codec import decode, encode
 from elasticd.core.pool_state import BOOT, PoolState
-from elasticd.core.records import Row
+from elasticd.core.records import Departure, Row
 from elasticd.core.spend import Spend
 from elasticd.core.state import Hold, ModelState, State, Step
 
@@ -21,24 +22,32 @@ class Keeper:
     def __init__(self, state: State, rows: Sequence[Row]) -> None:
         self._state = state
         self._saved: dict[tuple[str, str], dict[str, Any]] = {}
+        self._departures: dict[str, tuple[Departure, dict[str, Any]]] = {}
         for row in rows:
-            if row.doc is None:
-                continue
-            if row.kind == "model":
-                state.saved_models[row.id] = row.doc
-            elif row.kind == "usual":
-                state.usual[row.id] = float(row.doc["seconds"])
-            elif row.kind == "pool":
-                state.saved_pools[row.id] = row.doc
-            elif row.kind == "adopted":
-                state.adopted[row.id] = (str(row.doc["by"]), float(row.doc["at"]))
-            elif row.kind == "spend":
-                state.spend = Spend.from_doc(row.doc)
-            elif row.kind == "down":
-                state.down = str(row.doc["by"])
-            elif row.kind != "cluster":
-                continue
-            self._saved[row.kind, row.id] = row.doc
+            if row.doc is not None and self._read(state, row, row.doc):
+                self._saved[row.kind, row.id] = row.doc
+
+    @staticmethod
+    def _read(state: State, row: Row, doc: dict[str, Any]) -> bool:
+        """Whether it is one of ours."""
+        match row.kind:
+            case "model":
+                state.saved_models[row.id] = doc
+            case "usual":
+                state.usual[row.id] = float(doc["seconds"])
+            case "pool":
+                state.saved_pools[row.id] = doc
+            case "adopted":
+                state.adopted[row.id] = (str(doc["by"]), float(doc["at"]))
+            case "spend":
+                state.spend = Spend.from_doc(doc)
+            case "departure":
+                state.departures[row.id] = decode(Departure, doc)
+            case "down":
+                state.down = str(doc["by"])
+            case kind:
+                return kind == "cluster"
+        return True
 
     def changed_rows(self) -> list[Row]:
         """Rows to write since the last call, those of the fleet included."""
@@ -71,6 +80,7 @@ class Keeper:
         docs.update(
             {("place", n): {"place": p.spec.place} for n, p in state.pools.items() if p.spec.place}
         )
+        docs.update({("departure", key): self._departure(d) for key, d in state.departures.items()})
         if state.spend.until is not None:
             docs["spend", "today"] = self._spend(state.spend)
         saved_cluster = self._saved.get(("cluster", "name"))
@@ -79,6 +89,13 @@ class Keeper:
         elif saved_cluster is not None:
             docs["cluster", "name"] = saved_cluster
         return docs
+
+    def _departure(self, departure: Departure) -> dict[str, Any]:
+        """Made anew only where it has changed."""
+        known = self._departures.get(departure.node_id)
+        if known is None or known[0] is not departure:
+            known = self._departures[departure.node_id] = departure, encode(departure)
+        return known[1]
 
     def _spend(self, spend: Spend) -> dict[str, Any]:
         """Written now and then, for what a crash loses of it is counted again from the nodes' rows;

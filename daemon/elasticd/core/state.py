@@ -7,9 +7,11 @@ from typing import Any
 
 from elasticd.core.actions import Action, Reason
 from elasticd.core.demand import Demand
+from elasticd.core.events import RequestsMoved
 from elasticd.core.fleet import Fleet, Node, Replica
 from elasticd.core.lifecycle import NodePhase, ReplicaPhase
 from elasticd.core.pool_state import PoolState
+from elasticd.core.records import Departure
 from elasticd.core.scaling import ReplicaTarget
 from elasticd.core.specs import Budget, ModelSpec
 from elasticd.core.spend import Spend, settle
@@ -19,6 +21,7 @@ class Step:
     """One step's sheet: the time, what to do, why, and when to look again.
 
     `committed`: what all that is paid for costs per hour, once somebody has summed it up.
+    `left_service`: nodes that were READY before.
     """
 
     def __init__(self, now: float) -> None:
@@ -27,6 +30,7 @@ class Step:
         self.reasons: list[Reason] = []
         self.wake: float | None = None
         self.committed: int | None = None
+        self.left_service: list[str] = []
 
     def act(self, action: Action) -> None:
         """Adds an intention."""
@@ -97,7 +101,8 @@ class State:
 
     `saved_models`, `saved_pools`: what an earlier life knew of each. `usual`: how long a boot, a
     fetch or a start usually takes, in seconds. `seen`: when each node and replica was last
-    reported. `adopted`: ledgers whose machines are ours, who said so, and when.
+    reported. `adopted`: ledgers whose machines are ours, who said so, and when. `departures`: of
+    nodes that served, by node id; `moved`: what became of requests, by replica id.
     `epoch`: which life this is; `began`: when it did.
     """
 
@@ -117,6 +122,8 @@ class State:
     seen: dict[str, float] = field(default_factory=dict)
     loads: dict[str, int] = field(default_factory=dict)
     loads_at: float | None = None
+    departures: dict[str, Departure] = field(default_factory=dict)
+    moved: dict[str, RequestsMoved] = field(default_factory=dict)
     strays: dict[str, float] = field(default_factory=dict)
     cluster_seen_at: float | None = None
     cluster_complete: bool = False
@@ -139,6 +146,8 @@ class State:
     def node_to(self, step: Step, node: Node, phase: NodePhase, reason: str, **more: Any) -> Node:
         """Moves a node on and says why."""
         step.because(f"node:{node.id}", f"{node.phase.value} → {phase.value}: {reason}")
+        if node.phase is NodePhase.READY:
+            step.left_service.append(node.id)
         if phase is NodePhase.GONE:
             settle(self, node, step.now)
         return self.fleet.move_node(node, phase, step.now, reason, **more)
@@ -152,6 +161,12 @@ class State:
             f"{replica.model}: {replica.phase.value} → {phase.value}: {why}",
         )
         return self.fleet.move_replica(replica, phase, step.now, **more)
+
+    def forget(self, key: str) -> None:
+        """A node or replica of this id is listed no more."""
+        self.seen.pop(key, None)
+        self.departures.pop(key, None)
+        self.moved.pop(key, None)
 
     def took(self, what: str, seconds: float) -> None:
         """One more measurement of a duration; the latest ones count most."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from elasticd.core.departures import departures
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import LIVE, NODE_COMING, NODE_PAID, NodePhase, ReplicaPhase
 from elasticd.core.notices import told_hint
@@ -29,6 +30,7 @@ def status(state: State, now: float) -> dict[str, Any]:
         "replicas": [_replica(state, r, now) for r in state.fleet.replicas()],
         "pools": [_pool(state, p, now) for p in state.pools.values()],
         "spend": spend_summary(state, now),
+        "departures": departures(state, now),
         "unmanaged": [
             {"node_id": n.id, "pool": n.pool}
             for n in state.fleet.nodes(NODE_PAID)

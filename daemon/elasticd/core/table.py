@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticd.core.drain import is_late
+from elasticd.core.drain import is_late, serves_on
 from elasticd.core.fleet import Replica
 from elasticd.core.lifecycle import COUNTED, NODE_COMING, ReplicaPhase
 from elasticd.core.state import ModelState, State, Step
@@ -35,7 +35,7 @@ class Routes:
         for replica in replicas:
             if not replica.url:
                 continue
-            tier = _tier(step, replica, served)
+            tier = _tier(state, step, replica, served)
             made = earlier.get(replica.id)
             if made is None or made[0] is not replica or made[1:3] != (tier, slots):
                 made = (replica, tier, slots, _endpoint(replica, tier, slots))
@@ -56,8 +56,10 @@ class Routes:
 _ROUTED = frozenset({ReplicaPhase.READY, ReplicaPhase.DRAINING})
 
 
-def _tier(step: Step, replica: Replica, served: bool) -> Tier:
+def _tier(state: State, step: Step, replica: Replica, served: bool) -> Tier:
     if replica.phase is ReplicaPhase.READY and replica.broken_at is None:
+        return Tier.OPEN
+    if serves_on(state, step, replica):
         return Tier.OPEN
     draining = replica.phase is ReplicaPhase.DRAINING and replica.order != "stop"
     if draining and not served and not is_late(step, replica):
@@ -75,6 +77,7 @@ def _endpoint(replica: Replica, tier: Tier, slots: int) -> Endpoint:
         tier=tier,
         node_id=replica.node_id,
         spec_hash=replica.spec_hash,
+        cut_at=replica.stop_at if replica.phase is ReplicaPhase.DRAINING else None,
     )
 
 

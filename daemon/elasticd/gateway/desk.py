@@ -92,6 +92,10 @@ class Desk:
         """Whether there is a replica, full or not, that this request has not tried yet."""
         return self._admission.has_another(lease, self._now())
 
+    def has_room_beside(self, lease: Lease, *, begun: bool) -> bool:
+        """Whether another replica would take the request at once, see `Admission`."""
+        return self._admission.has_room_beside(lease, self._now(), begun=begun)
+
     def is_open(self, lease: Lease) -> bool:
         """Whether the table still sends requests to the lease's replica."""
         return self._admission.is_open(lease.endpoint)

@@ -25,6 +25,7 @@ from elasticd.gateway.failures import (
     OutOfResources,
     ReplicaBusy,
     ReplicaFailed,
+    ReplicaLeaving,
     ReplicaLost,
     ReplicaRefused,
     ReplicaSilent,
@@ -32,11 +33,14 @@ from elasticd.gateway.failures import (
 )
 from elasticd.gateway.http.exchange import Exchange
 from elasticd.gateway.journey import Journey, check_goes_on
+from elasticd.gateway.leaving import Leaving
+from elasticd.gateway.outcomes import Outcomes
 from elasticd.gateway.refusal import in_shape
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.stall import Stalled, Stalls
+from elasticd.traffic.routing import replica_key
 from elasticd.traffic.tickets import Ask, Lease
 
 _log = structlog.get_logger("elasticd.gateway")
@@ -61,12 +65,16 @@ class Dispatcher:
         relay: Relay,
         engines: Engines,
         reports: BrokenReplicas,
+        outcomes: Outcomes,
+        leaving: Leaving,
     ) -> None:
         self._config = config
         self._desk = desk
         self._relay = relay
         self._engines = engines
         self._reports = reports
+        self._outcomes = outcomes
+        self._leaving = leaving
         self._stalls = Stalls()
 
     def close(self) -> None:
@@ -103,8 +111,10 @@ class Dispatcher:
             await self._try_replicas(journey, key)
         except ApiError:
             if journey.replay.fault is None or reply.bytes_sent:
+                self._outcomes.lost(call.model, journey.left)
                 raise
             _give(reply, journey.replay.fault.opening)
+        self._outcomes.answered(call.model)
 
     async def _try_replicas(self, journey: Journey, key: str) -> None:
         call, reply, replay = journey.call, journey.reply, journey.replay
@@ -115,24 +125,33 @@ class Dispatcher:
                 lease = await (reply.patiently(waiting) if call.streamed else waiting)
                 failure = await self._attempt(lease, journey)
             if failure is None:
+                self._ended(lease, journey)
                 return
-            _log.warning(
-                "stream broken" if journey.begun else "replica failed before the first byte",
-                request_id=call.request_id,
-                replica=lease.endpoint.replica_id,
-                error=str(failure),
-            )
+            if isinstance(failure, ReplicaLost | ReplicaSilent | ReplicaLeaving):
+                journey.left.append(lease.endpoint.replica_id)
+            _tell(failure, lease, journey)
             if journey.begun and journey.go_on(failure):
+                self._outcomes.went_on(call.model, journey.left, begun=True)
                 return
             replay.failed(lease, failure, begun=journey.begun)
             lost = not isinstance(failure, ReplicaRefused)
             claim = self._desk.claim_again(lease, lost=lost, begun=journey.begun)
 
+    def _ended(self, lease: Lease, journey: Journey) -> None:
+        """The answer is complete."""
+        model = journey.call.model
+        self._leaving.ended(model, journey)
+        if self._leaving.is_going(replica_key(lease.endpoint)):
+            self._outcomes.finished(model, lease.endpoint.replica_id)
+
     async def _attempt(self, lease: Lease, journey: Journey) -> ReplicaFailed | None:
         """One replica's try; returns the failure if another one may try."""
         call, reply, replay = journey.call, journey.reply, journey.replay
         asked = journey.asked(self._engines.facts(lease.endpoint.spec_hash))
-        async with self._relay.exchange(lease.endpoint, asked) as exchange:
+        async with (
+            self._relay.exchange(lease.endpoint, asked) as exchange,
+            self._leaving.running(lease, journey, exchange),
+        ):
             try:
                 start = self._open(exchange, call.streamed)
                 opening = await (reply.patiently(start) if call.streamed else start)
@@ -147,6 +166,9 @@ class Dispatcher:
                 self._desk.replica_answered(lease)
                 if replay.suspect is not None:
                     self._desk.replica_failed(replay.suspect)
+            if journey.left:
+                self._outcomes.went_on(call.model, journey.left, begun=journey.begun)
+                journey.left.clear()
             opening.head.headers["X-Elasticd-Replica"] = lease.endpoint.replica_id
             if opening.complete and not journey.begun:
                 _give(reply, opening)
@@ -201,7 +223,7 @@ class Dispatcher:
 
     def _note(self, lease: Lease, failure: ReplicaFailed) -> None:
         """Sets the replica aside and reports it, unless the request alone may be to blame."""
-        if isinstance(failure, ReplicaSilent | EngineFault):
+        if isinstance(failure, ReplicaSilent | ReplicaLeaving | EngineFault):
             return
         self._desk.replica_failed(lease)
         if not isinstance(failure, ReplicaBusy):
@@ -216,3 +238,14 @@ class Dispatcher:
 def _give(reply: Reply, opening: Opening) -> None:
     opening = in_shape(opening)
     reply.whole(opening.head.status, opening.head.headers, opening.data)
+
+
+def _tell(failure: ReplicaFailed, lease: Lease, journey: Journey) -> None:
+    told = _log.info if isinstance(failure, ReplicaLeaving) else _log.warning
+    what = "stream broken" if journey.begun else "replica failed before the first byte"
+    told(
+        "request leaves its replica" if isinstance(failure, ReplicaLeaving) else what,
+        request_id=journey.call.request_id,
+        replica=lease.endpoint.replica_id,
+        error=str(failure),
+    )

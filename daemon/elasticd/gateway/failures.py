@@ -50,6 +50,10 @@ class ReplicaBusy(ReplicaRefused):
     """It answered that it cannot serve now (status 503): alive, and worth asking again later."""
 
 
+class ReplicaLeaving(ReplicaFailed):
+    """It is to go, and the request would not be done there in time: left while all is well."""
+
+
 class ReplicaLost(ReplicaFailed):
     """The connection broke, or the engine died, after the request was sent.
 

@@ -14,7 +14,7 @@ import aiohttp
 import structlog
 
 from elasticd.gateway.table_store import save_table
-from elasticd.routing_table import RoutingTable, table_from_json
+from elasticd.routing_table import RoutingTable, on_other_clock, table_from_json
 
 _log = structlog.get_logger("elasticd.gateway")
 
@@ -67,11 +67,13 @@ class TableFeed:
         table_file: Path,
         known: RoutingTable | None,
         apply: Callable[[RoutingTable], None],
+        now: Callable[[], float],
     ) -> None:
         self._link = link
         self._table_file = table_file
         self._known = known
         self._apply = apply
+        self._now = now
 
     async def run(self) -> None:
         """Never returns."""
@@ -98,7 +100,10 @@ class TableFeed:
             if answer.status == 204:
                 return
             answer.raise_for_status()
-            table = table_from_json(await answer.json())
+            told = await answer.json()
+            table = table_from_json(told)
+            if "at" in told:
+                table = on_other_clock(table, self._now() - float(told["at"]))
         if known is None or (table.epoch, table.version) != (known.epoch, known.version):
             await self._take(table)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import NoReturn
 
@@ -20,6 +21,7 @@ from elasticd.gateway.http.exchange import Exchange, Sink
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.sse import EventFramer
+from elasticd.traffic.leaving import Running
 
 _log = structlog.get_logger("elasticd.gateway")
 
@@ -32,10 +34,38 @@ class Journey:
         self.reply = reply
         self.replay = replay
         self.begun = False
+        self.left: list[str] = []
+        """Replicas that it had to leave, while it is not known what becomes of it."""
         self._seam: Seam | None = None
         self._terms = call.terms
         self._why_not = ""
         self._question: Call | None = None
+        self._here: tuple[float, int] | None = None
+
+    @property
+    def movable(self) -> bool:
+        """Whether it can leave its replica now and be answered elsewhere."""
+        return not self.begun or self._seam is not None
+
+    def progress(self, now: float, usual: float | None) -> Running:
+        """How far the stream has come by `now` (loop time)."""
+        seam = self._seam
+        if not self.begun or seam is None or self._here is None:
+            return Running()
+        since, before = self._here
+        emitted = seam.emitted
+        return Running(
+            begun=True,
+            emitted=emitted,
+            here=emitted - before,
+            seconds=now - since,
+            most=seam.most,
+            usual=usual,
+        )
+
+    def length(self) -> int | None:
+        """Tokens of the answer, about; `None` where nobody counts them."""
+        return self._seam.emitted if self._seam is not None else None
 
     def asked(self, facts: EngineFacts | None) -> Call:
         """What a replica of which these facts are known is asked."""
@@ -53,6 +83,8 @@ class Journey:
 
     async def stream(self, exchange: Exchange, opening: Opening) -> None:
         """Passes a stream on to its end. Raises `ReplicaFailed`."""
+        emitted = self._seam.emitted if self._seam is not None else 0
+        self._here = asyncio.get_running_loop().time(), emitted
         if self._question is None:
             await self._pass_on(exchange, opening)
         else:

@@ -18,6 +18,7 @@ from elasticd.gateway.errors import ApiError, no_first_byte, replica_lost, suspe
 from elasticd.gateway.failures import (
     EngineFault,
     ReplicaFailed,
+    ReplicaLeaving,
     ReplicaLost,
     ReplicaRefused,
     ReplicaSilent,
@@ -46,7 +47,7 @@ class Replay:
     def failed(self, lease: Lease, failure: ReplicaFailed, *, begun: bool = False) -> None:
         """Takes note. Raises `ApiError` if the request is not tried again. `begun`: a part of the
         answer is with the client."""
-        if isinstance(failure, ReplicaRefused):
+        if isinstance(failure, ReplicaRefused | ReplicaLeaving):
             return
         if begun or (isinstance(failure, ReplicaLost) and failure.gone):
             self._losses += 1

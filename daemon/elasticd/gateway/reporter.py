@@ -1,4 +1,5 @@
-"""What the gateway tells the controller: demand, load of each replica, broken connections.
+"""What the gateway tells the controller: demand, load of each replica, broken connections, and what
+became of the requests of replicas that go.
 
 Every half second while anything waits or runs and once after it, every two seconds else, and at
 once when poked. A report that is lost loses nothing: arrivals and broken replicas are told again
@@ -14,6 +15,7 @@ import aiohttp
 import structlog
 
 from elasticd.gateway.feed import ControllerLink
+from elasticd.gateway.outcomes import Outcomes
 from elasticd.traffic.admission import Admission
 
 _log = structlog.get_logger("elasticd.gateway")
@@ -35,9 +37,10 @@ class BrokenReplica:
 class Reporter:
     """Posts reports for ever."""
 
-    def __init__(self, link: ControllerLink, admission: Admission) -> None:
+    def __init__(self, link: ControllerLink, admission: Admission, outcomes: Outcomes) -> None:
         self._link = link
         self._admission = admission
+        self._outcomes = outcomes
         self._broken: dict[tuple[str, int], BrokenReplica] = {}
         self._poked = asyncio.Event()
 
@@ -70,6 +73,7 @@ class Reporter:
             return
         counts = self._admission.counts()
         broken = dict(self._broken)
+        moved = self._outcomes.news(table.epoch)
         report = {
             "v": 1,
             "epoch": table.epoch,
@@ -80,6 +84,8 @@ class Reporter:
                 for replica_id, in_flight in sorted(self._admission.loads().items())
             ],
             "broken": [asdict(replica) for replica in broken.values()],
+            "moved": [{"replica_id": r, **asdict(counts)} for r, counts in moved.items()],
+            "totals": self._outcomes.totals(),
         }
         try:
             async with self._link.session.post("/internal/v1/report", json=report) as answer:
@@ -91,6 +97,7 @@ class Reporter:
             self._link.note(str(error) or type(error).__name__)
             return
         self._admission.counts_taken(counts)
+        self._outcomes.told(moved)
         for key, told in broken.items():
             if self._broken.get(key) is told:
                 del self._broken[key]

@@ -28,7 +28,9 @@ from elasticd.gateway.feed import ControllerLink, TableFeed
 from elasticd.gateway.front import Front
 from elasticd.gateway.http.server_protocol import ClientConnection
 from elasticd.gateway.keys import KeyRing
+from elasticd.gateway.leaving import Leaving
 from elasticd.gateway.loop import calm_garbage_collection
+from elasticd.gateway.outcomes import Outcomes
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.reporter import Reporter
 from elasticd.gateway.table_store import load_table
@@ -132,25 +134,30 @@ class Gateway:
             stack.push_async_callback(link.aclose)
             relay = Relay(config.connect_timeout)
             stack.push_async_callback(relay.aclose)
-            reporter = Reporter(link, admission)
-            desk = Desk(admission, Clock().now, reporter.poke)
+            outcomes, clock = Outcomes(), Clock()
+            reporter = Reporter(link, admission, outcomes)
+            desk = Desk(admission, clock.now, reporter.poke)
             stack.callback(desk.close)
+            leaving = Leaving(desk)
+            stack.callback(leaving.close)
+            loop = asyncio.get_running_loop()
             self.engines = engines = Engines(relay)
             stack.callback(engines.close)
 
             def apply(table: RoutingTable) -> None:
                 desk.apply(table)
                 engines.follow(table)
+                leaving.follow(table, ahead=clock.now() - loop.time())
 
             table = load_table(config.table_file)
             if table is not None:
                 apply(table)
-            self._dispatcher = Dispatcher(config, desk, relay, engines, reporter)
+            self._dispatcher = Dispatcher(config, desk, relay, engines, reporter, outcomes, leaving)
             stack.callback(self._dispatcher.close)
             self._keys = KeyRing(config.api_keys)
             self._front = Front(config, lambda: admission.table, self._keys, self._dispatcher)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            feed = TableFeed(link, config.table_file, table, apply)
+            feed = TableFeed(link, config.table_file, table, apply, clock.now)
             for work, name in ((feed.run(), "table feed"), (reporter.run(), "reporter")):
                 stack.callback(tasks.create_task(work, name=name).cancel)
             await self._listen(stack)

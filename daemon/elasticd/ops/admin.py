@@ -74,7 +74,9 @@ class _Internal:
         epoch, version = (number(request, name, int) for name in ("epoch", "version"))
         wait = min(number(request, "wait", float), LONGEST_WAIT)
         table = await self._ports.tables.wait_for_other(epoch, version, wait)
-        return web.Response(status=204) if table is None else json_answer(table_to_json(table))
+        if table is None:
+            return web.Response(status=204)
+        return json_answer({**table_to_json(table), "at": self._ports.now()})
 
     async def report(self, request: web.Request) -> web.Response:
         try:

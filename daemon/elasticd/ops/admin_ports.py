@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -64,7 +65,7 @@ class AdminPorts:
     `limit` entries after `since_seq` and not before `since` (seconds since 1970), oldest first.
     `reload(by)` reads the configuration again and says what came of it: `problem` (empty: it holds
     now), `changed` and `needs_restart` (paths), `warnings` (sentences). `recorded` returns once
-    what was emitted before has been decided on: whether the ledger has it.
+    what was emitted before has been decided on: whether the ledger has it. `now` is its clock.
     """
 
     status: Callable[[], dict[str, Any]]
@@ -76,3 +77,4 @@ class AdminPorts:
     journal: Callable[[int, float, int], Awaitable[Sequence[JournalEntry]]]
     reload: Callable[[str], Awaitable[dict[str, Any]]]
     recorded: Callable[[], Awaitable[bool]] = _at_once
+    now: Callable[[], float] = time.time

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elasticd.core.events import DemandSampled, EndpointBroken, Event, LoadSampled, ReplicaLoad
+from elasticd.core.events import (
+    DemandSampled,
+    EndpointBroken,
+    Event,
+    LoadSampled,
+    ReplicaLoad,
+    RequestsMoved,
+)
 
 REPORT_VERSION = 1
 
@@ -33,6 +40,16 @@ def events_of_report(report: Any) -> list[Event]:
             for e in _objects(report, "loads")
         )
         events.append(LoadSampled(tuple(loads)))
+    events.extend(
+        RequestsMoved(
+            _text(r, "replica_id"),
+            finished=_count(r, "finished"),
+            continued=_count(r, "continued"),
+            restarted=_count(r, "restarted"),
+            lost=_count(r, "lost"),
+        )
+        for r in _objects(report, "moved")
+    )
     events.extend(
         EndpointBroken(_text(b, "replica_id"), _count(b, "incarnation"), _text(b, "message"))
         for b in _objects(report, "broken")

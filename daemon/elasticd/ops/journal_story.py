@@ -123,6 +123,14 @@ def _broken(fact: _Fact) -> tuple[str, str]:
     return f"replica:{fact['replica_id']}", text
 
 
+def _moved(fact: _Fact) -> tuple[str, str]:
+    text = (
+        f"its requests so far: {fact['finished']} finished there, {fact['continued']} continued, "
+        f"{fact['restarted']} started again elsewhere, {fact['lost']} lost"
+    )
+    return f"replica:{fact['replica_id']}", text
+
+
 def _notice(fact: _Fact) -> tuple[str, str]:
     seconds = fact["seconds_left"]
     left = "no end is set" if seconds is None else f"{seconds:.0f} s left"
@@ -182,6 +190,7 @@ _WORDS: Mapping[str, Callable[[_Fact], tuple[str, str]]] = {
     "ClusterUnreachable": _agent_silent,
     "ReplicaOrderFailed": _order_failed,
     "EndpointBroken": _broken,
+    "RequestsMoved": _moved,
     "NoticeArrived": _notice,
     "NoticeTakenBack": _notice_back,
     "DownRequested": lambda fact: ("fleet", f"everything is given back, asked by {fact['by']}"),

@@ -180,6 +180,7 @@ async def _build(
         tables=tables,
         journal=ledger.read_journal,
         reload=reloader.reload,
+        now=clock.now,
     )
     eternal = {
         "cluster watch": cluster.run,

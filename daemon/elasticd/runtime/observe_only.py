@@ -16,7 +16,13 @@ from typing import Any
 import structlog
 
 from elasticd.clock import Clock
-from elasticd.core.events import DemandSampled, EndpointBroken, Event, LoadSampled
+from elasticd.core.events import (
+    DemandSampled,
+    EndpointBroken,
+    Event,
+    LoadSampled,
+    RequestsMoved,
+)
 from elasticd.errors import ElasticdError
 from elasticd.ops.admin import full_app, reading_app
 from elasticd.ops.admin_http import OnlyObserved, Refused
@@ -41,7 +47,7 @@ _READ_LIMIT = 30.0
 _LIST_AGAIN = 60.0
 """Seconds until the providers are tried again where listing them broke."""
 
-_SAMPLES = (DemandSampled, LoadSampled, EndpointBroken)
+_SAMPLES = (DemandSampled, LoadSampled, RequestsMoved, EndpointBroken)
 """What the gateway reports; it is right to, and nobody needs it now."""
 
 _log = structlog.get_logger()

@@ -181,6 +181,17 @@ class Admission:
         tried = lease.ticket.tried | {replica_key(lease.endpoint)}
         return route is not None and self._router.usable(route, now, tried)
 
+    def has_room_beside(self, lease: Lease, now: float, *, begun: bool) -> bool:
+        """Whether another replica would take the request at once. `begun`: one of the same spec,
+        for it goes on with what this one has begun."""
+        route = self._routes.get(lease.ticket.ask.model)
+        if route is None or self._waits(route.model):
+            return False
+        tried = lease.ticket.tried | {replica_key(lease.endpoint)}
+        spec_hash = lease.endpoint.spec_hash if begun else ""
+        other = self._router.choose(route, tried, now, spec_hash)
+        return other is not None and replica_key(other) not in tried and other.cut_at is None
+
     def is_open(self, endpoint: Endpoint) -> bool:
         """Whether the table in force sends requests to the replica."""
         return self._router.is_open(endpoint)

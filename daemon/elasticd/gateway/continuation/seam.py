@@ -64,6 +64,17 @@ class Seam:
         return self._terms.wants_ids
 
     @property
+    def emitted(self) -> int:
+        """About how many tokens the client has: events, where several tokens may be in one."""
+        return len(self._told.ids) if self._told is not None else len(self._kept)
+
+    @property
+    def most(self) -> int | None:
+        """Tokens of the answer at most, as far as that is plain without a look at its prompt."""
+        asked = self._terms.max_tokens
+        return self._facts.max_tokens if asked is None else asked
+
+    @property
     def is_whole(self) -> bool:
         """Whether the first replica's stream has come to its end, and to no other."""
         return self._kept[-1].rstrip().endswith(b"data: " + DONE) if self._kept else False

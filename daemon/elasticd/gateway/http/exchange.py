@@ -159,6 +159,11 @@ class Exchange:
         self._limit = seconds
         self._look()
 
+    def leave(self, why: Exception) -> None:
+        """Ends it from outside: whoever waits for it gets `why`."""
+        if not self._ended:
+            self._give_up(why)
+
     def close(self) -> None:
         """Ends the exchange; an answer that is not complete takes its connection along."""
         if self._timer is not None:

@@ -1,0 +1,158 @@
+"""Waits for what becomes of a node that was told to go, and tells it: for `drain` and `drill`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elasticd.cli.admin_client import AdminClient
+from elasticd.cli.output import print_json, say, tell
+from elasticd.cli.spinner import Spinner
+from elasticd.errors import NotReachable
+from elasticd.ops.durations import age
+from elasticd.ops.text_table import clean
+
+_POLL = 0.5
+_SETTLED = 3.0
+"""Seconds without a change after which the counts are the last: the gateway reports every two."""
+
+_LONGEST = 1800.0
+"""Seconds beyond the node's own time for replacements to serve."""
+
+_SILENT = 60.0
+"""Seconds without an answer of the daemon until it is given up."""
+
+_REPEAT = 15.0
+
+_COUNTS = ("finished", "continued", "restarted", "lost")
+_LEFT = ("terminating", "gone")
+
+
+def add_waiting(parser: argparse.ArgumentParser) -> None:
+    """Declares how to do without it."""
+    parser.add_argument(
+        "--no-wait", action="store_true", help="return at once, without what becomes of it"
+    )
+    parser.add_argument("--json", action="store_true", help="the outcome as JSON")
+
+
+def tell_outcome(
+    args: argparse.Namespace, client: AdminClient, answer: Mapping[str, Any], patience: float
+) -> int:
+    """Waits and prints; `answer`: the daemon's to what was asked. Exit 0: nothing was lost.
+
+    `patience`: seconds that the node itself may take.
+    """
+    if args.no_wait:
+        if args.json:
+            print_json(answer)
+        return 0
+    node_id = str(answer.get("node_id", args.node))
+    try:
+        if args.json:
+            outcome, complete = _follow(client, node_id, patience + _LONGEST, _silently)
+        else:
+            with Spinner(say, repeat=_REPEAT) as spinner:
+                found = _follow(client, node_id, patience + _LONGEST, spinner.waiting)
+            outcome, complete = found
+    except KeyboardInterrupt:
+        tell(f"interrupted; {node_id} goes all the same, `elasticd status` shows it")
+        raise
+    if args.json:
+        print_json({**answer, "complete": complete, "outcome": outcome})
+    else:
+        say(sentence(node_id, outcome, complete))
+    lost = outcome is not None and outcome.get("lost")
+    return 0 if complete and not lost else 1
+
+
+def _silently(_what: str) -> None:
+    """Whoever reads JSON reads nothing else."""
+
+
+def _follow(
+    client: AdminClient, node_id: str, patience: float, waiting: Callable[[str], None]
+) -> tuple[dict[str, Any] | None, bool]:
+    """The departure as it was told last (`None`: there was nothing that served), and whether it
+    has come to its end."""
+    began = changed = heard = time.monotonic()
+    last: dict[str, Any] | None = None
+    while time.monotonic() - began < patience:
+        try:
+            status = client.status()
+            heard = time.monotonic()
+        except NotReachable:
+            if time.monotonic() - heard > _SILENT:
+                raise
+            waiting("the daemon to answer")
+            time.sleep(_POLL)
+            continue
+        outcome = _departure(status, node_id, heard - began)
+        if outcome is None and _phase(status, node_id) in _LEFT:
+            return None, True
+        if outcome is not None:
+            if last is None or _gist(outcome) != _gist(last):
+                changed = heard
+            last = outcome
+            if _is_over(outcome) and heard - changed >= _SETTLED:
+                return outcome, True
+        waiting(_waits_for(node_id, outcome))
+        time.sleep(_POLL)
+    return last, False
+
+
+def _departure(status: Mapping[str, Any], node_id: str, elapsed: float) -> dict[str, Any] | None:
+    """That of this time: an earlier one of the same node may have been taken back."""
+    for told in status.get("departures") or ():
+        over = told.get("taken_back") and told["age"] > elapsed + 2 * _POLL
+        if told.get("node_id") == node_id and not over:
+            return dict(told)
+    return None
+
+
+def _phase(status: Mapping[str, Any], node_id: str) -> str:
+    """Empty: not known."""
+    phases = [n["phase"] for n in status.get("nodes", ()) if n.get("id") == node_id]
+    return phases[0] if phases else "gone"
+
+
+def _is_over(outcome: Mapping[str, Any]) -> bool:
+    if outcome.get("taken_back"):
+        return True
+    return outcome["ended_after"] is not None and outcome["whole_after"] is not None
+
+
+def _gist(outcome: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(outcome.get(name) for name in (*_COUNTS, "ended_after", "whole_after"))
+
+
+def _counts(outcome: Mapping[str, Any]) -> str:
+    words = ("finished there", "continued elsewhere", "started again", "lost")
+    parts = (f"{outcome.get(name, 0)} {word}" for name, word in zip(_COUNTS, words, strict=True))
+    return ", ".join(parts)
+
+
+def _waits_for(node_id: str, outcome: Mapping[str, Any] | None) -> str:
+    if outcome is None:
+        return f"{node_id} to go"
+    if outcome["ended_after"] is None:
+        return f"what runs on {node_id}: {_counts(outcome)}"
+    return f"full strength of {', '.join(map(clean, outcome['models']))}: {_counts(outcome)}"
+
+
+def sentence(node_id: str, outcome: Mapping[str, Any] | None, complete: bool) -> str:
+    """What became of it, for people."""
+    if outcome is None:
+        return (
+            f"{node_id}: nothing served there; its machine is given back"
+            if complete
+            else f"{node_id} has not gone; `elasticd status --why {node_id}` tells more"
+        )
+    if outcome.get("taken_back"):
+        return f"{node_id} stays, its drain was taken back: {_counts(outcome)}"
+    ended, whole = outcome["ended_after"], outcome["whole_after"]
+    out = "still drains" if ended is None else f"went out of service after {age(ended)}"
+    strength = "not yet at full strength" if whole is None else f"full strength after {age(whole)}"
+    return f"{node_id} {out}: {_counts(outcome)}; {strength}"

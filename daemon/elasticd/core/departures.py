@@ -1,0 +1,108 @@
+"""What became of the requests and of the strength of the models when a node that served went.
+
+A departure begins with the drain of a node, or with its loss, and is told for as long as the node
+is listed. The gateway counts the requests; how long it took until each model had all its replicas
+again is seen here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from elasticd.core.drain import is_whole
+from elasticd.core.events import RequestsMoved
+from elasticd.core.failures import HINDSIGHT
+from elasticd.core.fleet import Node, Replica
+from elasticd.core.lifecycle import LIVE, NodePhase
+from elasticd.core.records import Departure
+from elasticd.core.state import State, Step
+
+
+def follow_departures(state: State, step: Step) -> None:
+    """Sees what has begun and ended in this step."""
+    for node_id in step.left_service:
+        node = state.fleet.node(node_id)
+        if node is not None and node.phase is not NodePhase.READY:
+            _begin(state, step, node)
+    for departure in list(state.departures.values()):
+        state.departures[departure.node_id] = _followed(state, step, departure)
+
+
+def on_requests_moved(state: State, event: RequestsMoved) -> None:
+    """The gateway's count for one replica, from the beginning each time: the highest holds, for a
+    gateway that has started again counts anew."""
+    known = state.moved.get(event.replica_id)
+    if known is not None:
+        event = RequestsMoved(
+            event.replica_id,
+            max(event.finished, known.finished),
+            max(event.continued, known.continued),
+            max(event.restarted, known.restarted),
+            max(event.lost, known.lost),
+        )
+    if state.fleet.replica(event.replica_id) is not None:
+        state.moved[event.replica_id] = event
+
+
+def departures(state: State, now: float) -> list[dict[str, Any]]:
+    """All departures that are still told, oldest first; ages and durations in seconds."""
+    moved: dict[str, list[RequestsMoved]] = {}
+    for replica_id, counts in state.moved.items():
+        replica = state.fleet.replica(replica_id)
+        if replica is not None:
+            moved.setdefault(replica.node_id, []).append(counts)
+    return [_view(d, moved.get(d.node_id, []), now) for d in state.departures.values()]
+
+
+def _begin(state: State, step: Step, node: Node) -> None:
+    served = [r for r in state.fleet.replicas() if r.node_id == node.id and _served(r, step.now)]
+    if not served:
+        return
+    broken = [r.broken_at for r in served if r.broken_at is not None]
+    drains = node.phase is NodePhase.DRAINING and node.cut_at is not None
+    state.departures.pop(node.id, None)
+    state.departures[node.id] = Departure(
+        node_id=node.id,
+        began=step.now if drains else min(broken, default=step.now),
+        why=node.reason,
+        models=tuple(sorted({r.model for r in served})),
+        notice=node.cut_at - step.now if drains and node.cut_at is not None else None,
+    )
+
+
+def _served(replica: Replica, now: float) -> bool:
+    if replica.ready_at is None:
+        return False
+    return replica.phase in LIVE or now - replica.since <= HINDSIGHT
+
+
+def _followed(state: State, step: Step, departure: Departure) -> Departure:
+    if departure.back or (departure.whole_at is not None and departure.ended_at is not None):
+        return departure
+    node = state.fleet.node(departure.node_id)
+    if node is not None and node.phase is NodePhase.READY:
+        return replace(departure, back=True)
+    if departure.ended_at is None and (node is None or node.phase is not NodePhase.DRAINING):
+        departure = replace(departure, ended_at=step.now)
+    if departure.whole_at is None and all(is_whole(state, name) for name in departure.models):
+        departure = replace(departure, whole_at=step.now)
+    return departure
+
+
+def _view(departure: Departure, moved: list[RequestsMoved], now: float) -> dict[str, Any]:
+    began = departure.began
+    return {
+        "node_id": departure.node_id,
+        "age": max(0.0, now - began),
+        "why": departure.why,
+        "models": list(departure.models),
+        "notice": departure.notice,
+        "taken_back": departure.back,
+        "ended_after": None if departure.ended_at is None else departure.ended_at - began,
+        "whole_after": None if departure.whole_at is None else departure.whole_at - began,
+        "finished": sum(m.finished for m in moved),
+        "continued": sum(m.continued for m in moved),
+        "restarted": sum(m.restarted for m in moved),
+        "lost": sum(m.lost for m in moved),
+    }

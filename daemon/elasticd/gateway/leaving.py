@@ -1,0 +1,150 @@
+"""Takes requests off replicas that are to go, in time; `traffic.leaving` decides which, and when.
+
+Nothing of it costs a request more than one entry in a set, as long as its replica stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+from elasticd.gateway.failures import ReplicaLeaving
+from elasticd.routing_table import RoutingTable, Tier
+from elasticd.traffic.leaving import LAST, Running, leaving
+from elasticd.traffic.routing import ReplicaKey, replica_key
+from elasticd.traffic.tickets import Lease
+
+_TICK = 0.1
+"""Seconds between two looks, while a replica with requests is to go."""
+
+_NEWEST = 0.1
+"""Weight of the latest answer in the usual length of a model's answers."""
+
+
+class Leaves(Protocol):
+    """What can be ended from outside."""
+
+    def leave(self, why: Exception) -> None: ...
+
+
+class Progresses(Protocol):
+    """One request, as far as it has come."""
+
+    @property
+    def movable(self) -> bool: ...
+    def progress(self, now: float, usual: float | None) -> Running: ...
+    def length(self) -> int | None: ...
+
+
+class Room(Protocol):
+    """Who knows whether another replica could take a request at once."""
+
+    def has_room_beside(self, lease: Lease, *, begun: bool) -> bool: ...
+
+
+class Run:
+    """One request on one replica, for as long as the block lasts."""
+
+    __slots__ = ("_keeper", "exchange", "journey", "key", "lease")
+
+    def __init__(
+        self, keeper: Leaving, lease: Lease, journey: Progresses, exchange: Leaves
+    ) -> None:
+        self._keeper = keeper
+        self.key = replica_key(lease.endpoint)
+        self.lease = lease
+        self.journey = journey
+        self.exchange = exchange
+
+    async def __aenter__(self) -> None:
+        self._keeper.runs.setdefault(self.key, set()).add(self)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        runs = self._keeper.runs[self.key]
+        runs.discard(self)
+        if not runs:
+            del self._keeper.runs[self.key]
+
+
+@dataclass(slots=True)
+class _Going:
+    """A replica that takes nothing new. `cut_at`: on our clock; `moved_at`: the last that left."""
+
+    cut_at: float
+    moved_at: float
+
+
+class Leaving:
+    """Everything that runs, and the replicas that are to go."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._loop = asyncio.get_running_loop()
+        self._going: dict[ReplicaKey, _Going] = {}
+        self._usual: dict[str, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.runs: dict[ReplicaKey, set[Run]] = {}
+
+    def running(self, lease: Lease, journey: Progresses, exchange: Leaves) -> Run:
+        """To be entered by who asks a replica."""
+        return Run(self, lease, journey, exchange)
+
+    def ended(self, model: str, journey: Progresses) -> None:
+        """An answer is complete: one more measure of how long they are."""
+        length = journey.length()
+        if length:
+            usual = self._usual.get(model, float(length))
+            self._usual[model] = usual + _NEWEST * (length - usual)
+
+    def is_going(self, key: ReplicaKey) -> bool:
+        """Whether the replica is to go and takes nothing new."""
+        return key in self._going
+
+    def follow(self, table: RoutingTable, ahead: float) -> None:
+        """Learns who is to go. `ahead`: of the event loop's clock, that of the table's."""
+        now = self._loop.time()
+        known, self._going = self._going, {}
+        for route in table.models:
+            for endpoint in route.endpoints:
+                if endpoint.cut_at is None or endpoint.tier is Tier.OPEN:
+                    continue
+                key, cut_at = replica_key(endpoint), endpoint.cut_at - ahead
+                moved_at = known[key].moved_at if key in known else now
+                self._going[key] = _Going(cut_at, moved_at)
+        if self._going and self._timer is None:
+            self._look()
+
+    def close(self) -> None:
+        """Looks no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for key, going in self._going.items():
+            if runs := self.runs.get(key):
+                self._take_off(key, going, list(runs), now)
+        if self._going:
+            self._timer = self._loop.call_later(_TICK, self._look)
+
+    def _take_off(self, key: ReplicaKey, going: _Going, runs: list[Run], now: float) -> None:
+        usual = self._usual
+        movable = [run for run in runs if run.journey.movable]
+        views = [
+            run.journey.progress(now, usual.get(run.lease.ticket.ask.model)) for run in movable
+        ]
+        last = going.cut_at - now <= LAST
+        for at in leaving(views, going.cut_at - now, now - going.moved_at):
+            run = movable[at]
+            if not last and not self._room.has_room_beside(run.lease, begun=views[at].begun):
+                continue
+            going.moved_at = now
+            run.exchange.leave(ReplicaLeaving(f"it is to go in {going.cut_at - now:.1f} s"))
