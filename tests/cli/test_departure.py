@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from elasticd.cli import departure
-from elasticd.cli import main
+from elasticd.cli import departure, main
 from elasticd.errors import NotReachable
 from tests.cli.fake_daemon import FakeDaemon, fake_daemon
 from tests.cli.samples import sample_status

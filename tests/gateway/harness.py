@@ -241,13 +241,14 @@ class Stand:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.gateway.port}"
 
-    async def publish(self, *endpoints: Endpoint, **more: Any) -> None:
+    async def publish(self, *endpoints: Endpoint, epoch: int = 1, **more: Any) -> None:
         """Publishes endpoints of the model `m` and waits until the gateway follows."""
         self._version += 1
-        self.controller.publish(table(route(*endpoints, **more), version=self._version))
-        await eventually(
-            lambda: self.controller.followed == (1, self._version), "the gateway took the table"
+        now = epoch, self._version
+        self.controller.publish(
+            table(route(*endpoints, **more), version=self._version, epoch=epoch)
         )
+        await eventually(lambda: self.controller.followed == now, "the gateway took the table")
 
     def post(
         self, path: str = "/v1/chat/completions", *, headers: Any = None, **fields: Any

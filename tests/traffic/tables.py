@@ -15,8 +15,9 @@ def endpoint(
     url: str = "http://127.0.0.1:1",
     key: str = "key",
     spec_hash: str = "hash",
+    cut_at: float | None = None,
 ) -> Endpoint:
-    return Endpoint(replica_id, incarnation, url, key, slots, tier, "n1", spec_hash, weight)
+    return Endpoint(replica_id, incarnation, url, key, slots, tier, "n1", spec_hash, weight, cut_at)
 
 
 def route(
