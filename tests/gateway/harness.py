@@ -12,6 +12,7 @@ import shutil
 import socket
 import struct
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -49,6 +50,8 @@ class FakeController:
         self._changed = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self.reports: list[dict[str, Any]] = []
+        self.behind = 0.0
+        """Seconds by which its clock is behind ours."""
         self.followed = (0, 0)
         """Epoch and version the gateway has, as it says itself."""
 
@@ -75,7 +78,8 @@ class FakeController:
         self.followed = known = int(request.query["epoch"]), int(request.query["version"])
         while self._table is None or (self._table.epoch, self._table.version) == known:
             await self._changed.wait()
-        return web.json_response(table_to_json(self._table))
+        at = time.time() - self.behind
+        return web.json_response({**table_to_json(self._table), "at": at})
 
     async def _take_report(self, request: web.Request) -> web.Response:
         self.reports.append(await request.json())

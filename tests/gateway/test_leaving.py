@@ -82,6 +82,20 @@ async def test_a_stream_that_is_not_done_in_time_goes_on_elsewhere_before_the_cu
         assert not any(r["broken"] for r in s.controller.reports), "nothing is wrong with it"
 
 
+async def test_the_cut_is_on_the_clock_of_the_controller() -> None:
+    async with (
+        StubEngine(itl_ms=20) as a,
+        StubEngine() as b,
+        knowing(a.endpoint("a")) as s,
+        asked(s, max_tokens=60) as stream,
+    ):
+        s.controller.behind = 1000.0
+        on_its_clock = time.time() - 1000.0 + 60.0
+        leaver = a.endpoint("a", tier=Tier.CLOSED, cut_at=on_its_clock)
+        await s.publish(leaver, b.endpoint("b"), continues=True)
+        check_whole(await stream, expected(CONTEXT, 60), seams=0)
+
+
 async def test_what_will_be_done_in_time_is_finished_where_it_is() -> None:
     async with (
         StubEngine(itl_ms=20) as a,

@@ -10,11 +10,19 @@ from typing import Any
 import aiohttp
 import pytest
 
-from elasticd.core.events import DemandSampled, DownRequested, EndpointBroken, Event, LoadSampled
+from elasticd.core.events import (
+    DemandSampled,
+    DownRequested,
+    EndpointBroken,
+    Event,
+    LoadSampled,
+    RequestsMoved,
+)
 from elasticd.core.events import ReplicaLoad as Load
 from elasticd.ops.admin import full_app, reading_app
 from elasticd.ops.admin_ports import AdminPorts, DrillRefused
 from elasticd.ops.admin_site import serve_tcp, serve_unix
+from elasticd.ops.metrics import RequestTotals
 from elasticd.routing_table import RoutingTable, table_from_json
 
 TABLE = RoutingTable(3, 7, ())
@@ -31,6 +39,7 @@ class Controller:
         self.drill_error: DrillRefused | None = None
         self.polls: list[tuple[int, int, float]] = []
         self.table: RoutingTable | None = TABLE
+        self.requests = RequestTotals()
 
     async def wait_for_other(self, epoch: int, version: int, wait: float) -> RoutingTable | None:
         self.polls.append((epoch, version, wait))
@@ -53,6 +62,8 @@ class Controller:
             tables=self,
             journal=self.journal,
             reload=self.reload,
+            now=lambda: 1234.5,
+            requests=self.requests,
         )
 
     async def journal(self, _since_seq: int, _since: float, _limit: int) -> list[Any]:
@@ -187,7 +198,7 @@ async def test_the_gateway_gets_the_table_or_no_content(
 ) -> None:
     query = "/internal/v1/table?epoch=2&version=5&wait=20"
     status, body = await asked(unix, "GET", query)
-    assert (status, table_from_json(body)) == (200, TABLE)
+    assert (status, table_from_json(body), body["at"]) == (200, TABLE, 1234.5)
     controller.table = None
     assert await asked(unix, "GET", query) == (204, None)
     await asked(unix, "GET", "/internal/v1/table?wait=1e9")
@@ -228,6 +239,26 @@ async def test_a_report_without_loads_says_nothing_of_them(
     assert controller.events == [LoadSampled(())]
 
 
+async def test_what_became_of_requests_is_a_fact_and_a_metric(
+    controller: Controller, unix: aiohttp.ClientSession, tcp: aiohttp.ClientSession
+) -> None:
+    async with tcp.get("/metrics") as before:
+        assert "elasticd_requests_lost_total{" not in await before.text(), "nobody has told it"
+    moved = {"replica_id": "r-1", "finished": 1, "continued": 41, "restarted": 2, "lost": 0}
+    totals = {"model": "千问", "answered": 90, "continued": 41, "finished": 1, "lost": 3}
+    for report in ({"moved": [moved], "totals": [totals]}, {}):
+        told = {"v": 1, **report}
+        assert await asked(unix, "POST", "/internal/v1/report", json=told) == (204, None)
+    assert controller.events == [RequestsMoved("r-1", 1, 41, 2, 0)]
+    async with tcp.get("/metrics") as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+        lines = (await answer.text()).splitlines()
+    assert 'elasticd_requests_lost_total{model="千问"} 3.0' in lines
+    assert 'elasticd_requests_continued_total{model="千问"} 41.0' in lines
+    assert 'elasticd_requests_restarted_total{model="千问"} 0.0' in lines
+    assert any(line.startswith("# HELP elasticd_requests_lost_total") for line in lines)
+
+
 GOOD = {"model": "tiny", "queued": 1, "in_flight": 2, "peak": 4, "arrivals": 3}
 
 
@@ -240,6 +271,8 @@ GOOD = {"model": "tiny", "queued": 1, "in_flight": 2, "peak": 4, "arrivals": 3}
         '{"v": 2}',
         '{"v": 1, "models": {}}',
         '{"v": 1, "loads": [7]}',
+        '{"v": 1, "moved": [{"replica_id": "r"}]}',
+        '{"v": 1, "totals": [{"model": "m", "lost": -1}]}',
         *(f'{{"v": 1, "models": [{{"model": "m", "queued": {n}}}]}}' for n in ("-1", "1.5", "NaN")),
     ],
 )

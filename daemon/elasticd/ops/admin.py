@@ -12,7 +12,8 @@ from elasticd.ops.admin_changes import Changing
 from elasticd.ops.admin_events import Events
 from elasticd.ops.admin_http import Refused, body_of, clear_errors, json_answer, number
 from elasticd.ops.admin_ports import AdminPorts
-from elasticd.ops.admin_report import events_of_report
+from elasticd.ops.admin_report import events_of_report, totals_of_report
+from elasticd.ops.metrics import CONTENT_TYPE
 from elasticd.routing_table import table_to_json
 
 LONGEST_WAIT = 60.0
@@ -44,6 +45,7 @@ class _Reading:
     def add_to(self, router: web.UrlDispatcher) -> None:
         router.add_get("/healthz", self.healthz)
         router.add_get("/readyz", self.readyz)
+        router.add_get("/metrics", self.metrics)
         router.add_get("/api/v1/status", self.status)
 
     async def healthz(self, _request: web.Request) -> web.Response:
@@ -55,6 +57,10 @@ class _Reading:
         problem = self._ports.problem()
         waiting = [problem] if problem else self._ports.waiting_for()
         return json_answer({"ready": not waiting, "waiting_for": waiting}, 503 if waiting else 200)
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        text = self._ports.requests.text()
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
     async def status(self, _request: web.Request) -> web.Response:
         return json_answer(self._ports.status())
@@ -79,10 +85,12 @@ class _Internal:
         return json_answer({**table_to_json(table), "at": self._ports.now()})
 
     async def report(self, request: web.Request) -> web.Response:
+        report = await body_of(request)
         try:
-            events = events_of_report(await body_of(request))
+            events, totals = events_of_report(report), totals_of_report(report)
         except ValueError as bad:
             raise Refused(400, str(bad)) from bad
+        self._ports.requests.take(totals)
         for event in events:
             self._ports.emit(event)
         return web.Response(status=204)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from elasticd.core.events import Event
+from elasticd.ops.metrics import RequestTotals
 from elasticd.routing_table import RoutingTable
 
 
@@ -66,6 +67,7 @@ class AdminPorts:
     `reload(by)` reads the configuration again and says what came of it: `problem` (empty: it holds
     now), `changed` and `needs_restart` (paths), `warnings` (sentences). `recorded` returns once
     what was emitted before has been decided on: whether the ledger has it. `now` is its clock.
+    `requests`: what the gateway has told of them, for metrics.
     """
 
     status: Callable[[], dict[str, Any]]
@@ -78,3 +80,4 @@ class AdminPorts:
     reload: Callable[[str], Awaitable[dict[str, Any]]]
     recorded: Callable[[], Awaitable[bool]] = _at_once
     now: Callable[[], float] = time.time
+    requests: RequestTotals = field(default_factory=RequestTotals)

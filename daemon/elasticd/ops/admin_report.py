@@ -13,6 +13,7 @@ from elasticd.core.events import (
     ReplicaLoad,
     RequestsMoved,
 )
+from elasticd.ops.metrics import REQUESTS
 
 REPORT_VERSION = 1
 
@@ -55,6 +56,14 @@ def events_of_report(report: Any) -> list[Event]:
         for b in _objects(report, "broken")
     )
     return events
+
+
+def totals_of_report(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What became of the requests of each model, for metrics. Raises `ValueError`."""
+    return [
+        {"model": _text(t, "model"), **{name: _count(t, name) for name in REQUESTS if name in t}}
+        for t in _objects(report, "totals")
+    ]
 
 
 def _objects(report: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
