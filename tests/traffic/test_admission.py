@@ -268,3 +268,35 @@ def test_an_answer_that_has_begun_goes_on_with_a_replica_of_its_spec_or_waits() 
     newcomer = endpoint("c", spec_hash="one")
     outcomes = admission.apply(table(route(newcomer), version=2), 1.0)
     assert outcomes == [Granted(Lease(ticket, newcomer))]
+
+
+def test_who_waits_for_a_replica_on_trial_gets_it_when_it_answers() -> None:
+    admission = opened(endpoint(slots=9))
+    admission.failed(endpoint(slots=9), 0.0)
+    for _ in range(3):
+        admission.submit(Ask("m"), 0.5)
+    trial = lease_of(admission.tick(1.0))
+    assert len(admission.answered(trial.endpoint, 1.1)) == 2
+    assert admission.answered(trial.endpoint, 1.1) == []
+
+
+def test_a_fleet_that_refuses_is_asked_by_few_however_many_wait() -> None:
+    """Each refusal is a new try; ejection alone bounds how many there are."""
+    fleet = [endpoint(f"r{n}", slots=500) for n in range(10)]
+    admission = Admission()
+    admission.apply(table(route(*fleet, queue_limit=1000)), 0.0)
+    for each in fleet:
+        admission.failed(each, 0.0)
+    for _ in range(500):
+        admission.submit(Ask("m"), 0.0)
+    now, tries = 0.0, 0
+    while (wake := admission.wake_at(now)) is not None and wake <= 10.0:
+        now = wake
+        todo = admission.tick(now)
+        while todo:
+            lease = lease_of([todo.pop()])
+            tries += 1
+            admission.failed(lease.endpoint, now)
+            todo += admission.leave(lease.ticket.id, now)
+            todo += admission.retry(lease, now, lost=False)[1]
+    assert 10 <= tries <= 10 * 8

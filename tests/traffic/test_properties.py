@@ -74,7 +74,7 @@ class Requests(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
         lease = self.running.pop(data.draw(st.sampled_from(sorted(self.running))))
-        self.admission.answered(lease.endpoint)
+        self.perform(self.admission.answered(lease.endpoint, self.now))
         self.perform(self.admission.leave(lease.ticket.id, self.now))
         assert self.admission.leave(lease.ticket.id, self.now) == []
 

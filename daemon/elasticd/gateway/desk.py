@@ -86,7 +86,8 @@ class Desk:
 
     def replica_answered(self, lease: Lease) -> None:
         """The replica works."""
-        self._admission.answered(lease.endpoint)
+        if outcomes := self._admission.answered(lease.endpoint, self._now()):
+            self._perform(outcomes)
 
     def has_another(self, lease: Lease) -> bool:
         """Whether there is a replica, full or not, that this request has not tried yet."""

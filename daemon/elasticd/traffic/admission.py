@@ -61,7 +61,7 @@ class Admission:
         if not self._waits(ask.model):  # nearly always: nobody is in front, so there is no queue
             endpoint = self._router.choose(route, ticket.tried, now)
             if endpoint is not None:
-                granted = self._given(Lease(ticket, endpoint))
+                granted = self._given(Lease(ticket, endpoint), now)
                 self._count(ask.model)
                 return ticket, [granted]
         self._enqueue(ticket)
@@ -119,9 +119,9 @@ class Admission:
         """The replica's connection broke or it refuses: it is set aside for a while."""
         self._router.set_aside(endpoint, now)
 
-    def answered(self, endpoint: Endpoint) -> None:
-        """The replica gave a first byte."""
-        self._router.proven(endpoint)
+    def answered(self, endpoint: Endpoint, now: float) -> list[Outcome]:
+        """The replica gave a first byte. Who waits for one that had failed gets it at once."""
+        return self._grant_all(now) if self._router.proven(endpoint) else []
 
     # -- what the world does ---------------------------------------------------------------
 
@@ -265,14 +265,14 @@ class Admission:
         if route is None or line is None:
             return outcomes
         while (lease := self._next_lease(route, line, now)) is not None:
-            outcomes.append(self._given(lease))
+            outcomes.append(self._given(lease, now))
             self._dequeue(lease.ticket)
         return outcomes
 
-    def _given(self, lease: Lease) -> Granted:
+    def _given(self, lease: Lease, now: float) -> Granted:
         """The lease is the ticket's from now on."""
         ticket = lease.ticket
-        self._router.take(lease.endpoint)
+        self._router.take(lease.endpoint, now)
         self._line(ticket.ask.model).started(ticket.ask.key)
         self._leases[ticket.id] = lease
         self._census.running(ticket.ask.model, +1)

@@ -6,8 +6,9 @@ the clock: `now` is an argument, in seconds.
 * Late binding: only a replica with a free slot is chosen; the least loaded wins, ties by id.
 * A `last_resort` endpoint is taken only when no open one could be used at all, full or not.
 * Passive ejection: a replica whose connection broke, or that refuses, is set aside for a short
-  time that doubles with each failure in a row. It is back when that has passed, when it answers,
-  or when the table closes and reopens it.
+  time that doubles with each failure in a row, and then on trial: the next request goes to it
+  alone, until it answers or a moment has passed. It is as good as new when it answers, or when the
+  table closes and reopens it.
 * A replica that a request has tried is avoided while any other usable one exists, full or not.
 """
 
@@ -34,10 +35,15 @@ def replica_key(endpoint: Endpoint) -> ReplicaKey:
 
 @dataclass(frozen=True, slots=True)
 class Ejection:
-    """How long a failing replica is set aside: `first` seconds, then doubled up to `longest`."""
+    """How long a failing replica is set aside: `first` seconds, then doubled up to `longest`.
+
+    `trial`: seconds that the first request after it has the replica to itself, unless it answers
+    before. A replica that is healthy again serves all within `longest` and one answer.
+    """
 
     first: float = 0.5
-    longest: float = 4.0
+    longest: float = 1.5
+    trial: float = 0.5
 
     def period(self, failures: int) -> float:
         """Seconds after the given number of failures in a row (at least one)."""
@@ -46,11 +52,17 @@ class Ejection:
 
 @dataclass(slots=True)
 class _Standing:
-    """One replica. `failures` counts since it last answered."""
+    """One replica. `failures` counts since it last answered. `on_trial`: it is not set aside for
+    a failure of its own any more, but for the one request that tries it."""
 
     in_flight: int = 0
     failures: int = 0
     aside_until: float = 0.0
+    on_trial: bool = False
+
+    def clear(self) -> None:
+        """As good as new."""
+        self.failures, self.aside_until, self.on_trial = 0, 0.0, False
 
 
 _NEW = _Standing()
@@ -103,12 +115,15 @@ class Router:
         standing = self._standings.get(replica_key(endpoint))
         return standing.in_flight if standing else 0
 
-    def take(self, endpoint: Endpoint) -> None:
-        """Occupies one slot."""
+    def take(self, endpoint: Endpoint, now: float) -> None:
+        """Occupies one slot; the first one after a failure is a trial."""
         standing = self._standings.setdefault(replica_key(endpoint), _Standing())
         if standing.in_flight >= endpoint.slots:
             raise ValueError(f"replica {endpoint.replica_id} has no free slot of {endpoint.slots}")
         standing.in_flight += 1
+        if standing.failures and standing.aside_until <= now and not standing.on_trial:
+            standing.on_trial = True
+            standing.aside_until = now + self._ejection.trial
 
     def give_back(self, endpoint: Endpoint) -> None:
         """Frees one slot."""
@@ -119,16 +134,18 @@ class Router:
     def set_aside(self, endpoint: Endpoint, now: float) -> None:
         """The replica failed a request. Many streams that break at once are one failure."""
         standing = self._standings.setdefault(replica_key(endpoint), _Standing())
-        if standing.aside_until <= now:
+        if standing.on_trial or standing.aside_until <= now:
+            standing.on_trial = False
             standing.failures += 1
             standing.aside_until = now + self._ejection.period(standing.failures)
 
-    def proven(self, endpoint: Endpoint) -> None:
-        """The replica answered a request: it is as good as new."""
+    def proven(self, endpoint: Endpoint) -> bool:
+        """The replica answered a request: it is as good as new. Says whether it was not before."""
         standing = self._standings.get(replica_key(endpoint))
-        if standing is not None:
-            standing.failures = 0
-            standing.aside_until = 0.0
+        if standing is None or not standing.failures:
+            return False
+        standing.clear()
+        return True
 
     def next_return(self, routes: Iterable[ModelRoute], now: float) -> float | None:
         """When the first of the replicas that are set aside in these routes comes back."""
@@ -148,8 +165,7 @@ class Router:
         for key, standing in list(self._standings.items()):
             endpoint = listed.get(key)
             if endpoint is None or endpoint.tier is Tier.CLOSED:
-                standing.failures = 0
-                standing.aside_until = 0.0
+                standing.clear()
             if endpoint is None and standing.in_flight == 0:
                 del self._standings[key]
 
