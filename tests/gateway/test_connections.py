@@ -7,7 +7,12 @@ import json
 
 import pytest
 
+from elasticd.gateway.failures import ReplicaLost
 from elasticd.gateway.http import pool
+from elasticd.gateway.http.exchange import Exchange
+from elasticd.gateway.http.head import address_of, request_bytes
+from elasticd.gateway.http.pool import Pool
+from elasticd.gateway.stall import Pulse
 from tests.gateway.harness import Connection, ScriptedEngine, StubEngine, error_of, stand
 from tests.gateway.raw import RawClient, connected, request
 
@@ -166,6 +171,38 @@ async def test_a_connection_that_its_replica_has_closed_is_not_used_again() -> N
                 assert answer.status == 200
         assert len(engine.connections) == 5
         assert not any(e["event"].startswith("replica failed") for e in s.logs)
+
+
+@pytest.mark.parametrize(("method", "asked"), [("GET", 2), ("PUT", 2), ("POST", 1)])
+async def test_what_may_be_asked_twice_is_sent_again_when_a_kept_connection_was_just_closing(
+    method: str, asked: int
+) -> None:
+    """It is closed under the request. Anything else may have been taken: it is a loss."""
+    answered = 0
+
+    async def closes_under_the_next(c: Connection) -> None:
+        nonlocal answered
+        answered += 1
+        await echo(c)
+        if answered == 1:
+            await c.reader.readuntil(b"\r\n\r\n")  # the next request, which is not answered
+            c.reset()
+
+    async with ScriptedEngine(closes_under_the_next) as engine:
+        connections, address = Pool(5.0), address_of(engine.endpoint().url)
+        heads = []
+        for _ in range(2):
+            ask = request_bytes(method, address, "/v1/models", [], b"")
+            async with Exchange(connections, address, method, ask, None, Pulse()) as exchange:
+                try:
+                    heads.append((await exchange.open()).status)
+                    while await exchange.read():
+                        pass
+                except ReplicaLost:
+                    heads.append(0)
+        connections.close()
+    assert heads == [200, 200 if asked == 2 else 0]
+    assert len(engine.connections) == asked
 
 
 async def test_bytes_behind_an_answer_never_become_the_next_one() -> None:

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from elasticd.gateway import server
 from tests.gateway.harness import Connection, ScriptedEngine, StubEngine, error_of, stand
 from tests.traffic.tables import endpoint
 
@@ -28,6 +29,31 @@ async def test_one_failing_replica_of_two_costs_no_request(fault: str, stream: b
             assert not any(r["broken"] for r in s.controller.reports), "it is only busy"
         else:
             assert bad.counts["faults"] >= 1
+
+
+class Still:
+    """A clock that stands: whoever is set aside stays so."""
+
+    def now(self) -> float:
+        return 1000.0
+
+
+@pytest.mark.parametrize("fault", ["rst", "503", "refused"])
+async def test_of_twenty_requests_only_the_first_meets_the_failing_replica(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "Clock", Still)
+    async with stand() as s, StubEngine(fault=fault) as bad, StubEngine() as good:
+        await s.publish(bad.endpoint("a"), good.endpoint("b"))
+        if fault == "refused":
+            await bad.replica.down()
+        for number in range(20):
+            async with s.post(stream=number % 2 == 0, max_tokens=2) as answer:
+                assert answer.status == 200
+                await answer.read()
+        met = [e for e in s.logs if e["event"] == "replica failed before the first byte"]
+        assert [e["replica"] for e in met] == ["a"]
+        assert bad.counts["faults"] == (fault != "refused")
 
 
 async def test_a_replica_that_refuses_connections_costs_no_request_and_is_reported() -> None:
