@@ -45,7 +45,8 @@ class ModelRoute:
 
     `max_wait` seconds a request is held while capacity comes. `state` says in a few words what
     requests would wait for ("starting 1 replica", …), for error texts. `continues`: a stream whose
-    replica is lost goes on with another one.
+    replica is lost goes on with another one. `spec_hash`: of the replicas that are started now;
+    empty: not known.
     """
 
     model: str
@@ -54,6 +55,7 @@ class ModelRoute:
     queue_limit: int
     state: str = ""
     continues: bool = False
+    spec_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ def table_to_json(table: RoutingTable) -> dict[str, Any]:
                 "queue_limit": m.queue_limit,
                 "state": m.state,
                 "continues": m.continues,
+                "spec_hash": m.spec_hash,
                 "endpoints": [
                     {
                         "replica_id": e.replica_id,
@@ -125,6 +128,7 @@ def table_from_json(data: Mapping[str, Any]) -> RoutingTable:
                     queue_limit=int(m["queue_limit"]),
                     state=str(m["state"]),
                     continues=bool(m.get("continues", False)),
+                    spec_hash=str(m.get("spec_hash", "")),
                     endpoints=tuple(
                         Endpoint(**{**e, "tier": Tier(e["tier"])}) for e in m["endpoints"]
                     ),

@@ -30,4 +30,8 @@ def test_every_published_table_can_be_read_back() -> None:
     ]
     assert len(tables) >= 2
     for table in tables:
-        assert table_from_json(json.loads(json.dumps(table_to_json(table)))) == table
+        told = json.loads(json.dumps(table_to_json(table)))
+        assert table_from_json(told) == table
+        for route in told["models"]:
+            del route["spec_hash"], route["continues"]
+        assert all(m.spec_hash == "" for m in table_from_json(told).models), "an older controller"

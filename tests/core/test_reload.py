@@ -63,6 +63,15 @@ def test_what_a_roll_out_makes_room_for_is_made_in_the_same_step() -> None:
         assert (again.actions, again.reasons) == ((), ())
 
 
+def test_the_table_tells_which_spec_is_started_now() -> None:
+    """Whoever waits for another one learns that none will come."""
+    world = serving()
+    (route,) = world.table.models
+    assert {e.spec_hash for e in route.endpoints} == {route.spec_hash} == {"hash-m"}
+    reload(world, spec_hash="new")
+    assert world.table.models[0].spec_hash == "new"
+
+
 def test_a_new_spec_that_does_not_start_leaves_the_old_one_serving() -> None:
     world = serving(min_replicas=2, max_replicas=2)
     reload(world, min_replicas=2, max_replicas=2, spec_hash="broken", start_attempts=2)

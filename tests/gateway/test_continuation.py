@@ -189,6 +189,22 @@ async def test_an_answer_never_goes_on_with_another_spec() -> None:
         assert newer.counts["requests"] == 0
 
 
+async def test_a_stream_whose_spec_was_rolled_away_is_told_at_once() -> None:
+    """`max_wait` is a minute: a client would stare at comments for nothing."""
+    async with (
+        StubEngine(itl_ms=1, fault="rst", fault_after=4) as dying,
+        StubEngine(itl_ms=1) as newer,
+        continuing(dying.endpoint("a"), newer.endpoint("b", spec_hash="newer")) as s,
+    ):
+        async with s.post(stream=True, max_tokens=20) as answer:
+            await eventually(lambda: dying.counts["faults"], "the replica is lost")
+            left = newer.endpoint("b", spec_hash="newer")
+            await s.publish(left, continues=True, spec_hash="newer")
+            error = error_of(events_of(await answer.read())[-1])
+        assert error["code"] == "replica_lost"
+        assert "another version" in error["message"]
+
+
 async def test_a_stalled_stream_is_moved() -> None:
     async with (
         StubEngine(itl_ms=1, fault="hang", fault_after=5) as silent,

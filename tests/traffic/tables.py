@@ -27,8 +27,9 @@ def route(
     queue_limit: int = 100,
     state: str = "starting 1 replica",
     continues: bool = False,
+    spec_hash: str = "",
 ) -> ModelRoute:
-    return ModelRoute(model, endpoints, max_wait, queue_limit, state, continues)
+    return ModelRoute(model, endpoints, max_wait, queue_limit, state, continues, spec_hash)
 
 
 def table(*routes: ModelRoute, version: int = 1, epoch: int = 1) -> RoutingTable:

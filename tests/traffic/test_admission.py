@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from elasticd.routing_table import Tier
+import pytest
+
+from elasticd.routing_table import Endpoint, Tier
 from elasticd.traffic.admission import Admission
 from elasticd.traffic.census import ModelCount
 from elasticd.traffic.routing import Ejection, Router
@@ -300,3 +302,54 @@ def test_a_fleet_that_refuses_is_asked_by_few_however_many_wait() -> None:
             todo += admission.leave(lease.ticket.id, now)
             todo += admission.retry(lease, now, lost=False)[1]
     assert 10 <= tries <= 10 * 8
+
+
+def begun_and_lost(spec_now: str, *left: Endpoint) -> tuple[Admission, Ticket, list[Outcome]]:
+    """A stream that a replica of spec `one` had begun; then that replica is gone."""
+    older = endpoint("a", spec_hash="one")
+    admission = Admission()
+    admission.apply(table(route(older, spec_hash="one")), 0.0)
+    lease = lease_of(admission.submit(Ask("m"), 0.0)[1])
+    admission.failed(older, 0.0)
+    admission.leave(lease.ticket.id, 0.0)
+    ticket, outcomes = admission.retry(lease, 0.0, lost=True, begun=True)
+    assert outcomes == []
+    return admission, ticket, admission.apply(table(route(*left, spec_hash=spec_now)), 0.1)
+
+
+def test_a_wait_for_a_spec_that_a_roll_out_has_taken_away_ends_at_once() -> None:
+    admission, ticket, outcomes = begun_and_lost("two", endpoint("b", spec_hash="two"))
+    assert outcomes == [Rejected(ticket, Refusal.SPEC_GONE)]
+    assert admission.idle
+    assert admission.counts()[0].queued == 0
+
+
+@pytest.mark.parametrize(
+    ("spec_now", "left"),
+    [
+        ("one", []),
+        ("", [endpoint("b", spec_hash="two")]),
+        ("two", [endpoint("c", spec_hash="one", tier=Tier.CLOSED)]),
+    ],
+    ids=["a new one may come", "an older controller does not say", "one of it may come back"],
+)
+def test_a_wait_for_a_spec_goes_on_while_a_replica_of_it_may_come(
+    spec_now: str, left: list[Endpoint]
+) -> None:
+    admission, _, outcomes = begun_and_lost(spec_now, *left)
+    assert outcomes == []
+    assert not admission.idle
+
+
+def test_a_loss_after_the_roll_out_does_not_even_wait() -> None:
+    older = endpoint("a", spec_hash="one")
+    admission = Admission()
+    admission.apply(table(route(older, spec_hash="one")), 0.0)
+    lease = lease_of(admission.submit(Ask("m"), 0.0)[1])
+    newer = endpoint("b", spec_hash="two")
+    admission.apply(table(route(newer, spec_hash="two"), version=2), 1.0)
+    admission.leave(lease.ticket.id, 2.0)
+    ticket, outcomes = admission.retry(lease, 2.0, lost=True, begun=True)
+    assert outcomes == [Rejected(ticket, Refusal.SPEC_GONE)]
+    lost = lease_of(admission.submit(Ask("m"), 2.0)[1])
+    assert lost.endpoint is newer, "who has no answer yet starts with the new one"

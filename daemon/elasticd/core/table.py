@@ -50,6 +50,7 @@ class Routes:
             queue_limit=model.spec.queue_limit,
             state="" if served else _waiting_for(state, model),
             continues=model.spec.continues,
+            spec_hash=model.spec.spec_hash,
         )
 
 

@@ -197,6 +197,8 @@ def turned_away(outcome: Expired | Rejected) -> ApiError:
             return no_table()
         case Refusal.UNKNOWN_MODEL:
             return model_not_found(model)
+        case Refusal.SPEC_GONE:
+            return _spec_gone(model)
         case Refusal.QUEUE_FULL:
             message = f"Too many requests wait for `{model}`"
             return ApiError(429, "queue_full", message, headers=_later())
@@ -243,6 +245,15 @@ def timed_out(seconds: float) -> ApiError:
 def replica_lost(model: str) -> ApiError:
     """The replica went away and the answer cannot be finished. Details are for the log alone."""
     message = f"The replica of `{model}` that was answering was lost; send the request again"
+    return ApiError(502, "replica_lost", message)
+
+
+def _spec_gone(model: str) -> ApiError:
+    """A roll-out has removed all that could go on with the answer."""
+    message = (
+        f"The replica of `{model}` that was answering was lost, and what is served now is another "
+        "version, which cannot go on with its answer; send the request again"
+    )
     return ApiError(502, "replica_lost", message)
 
 

@@ -94,6 +94,8 @@ class Admission:
         self._enqueue(ticket)
         outcomes = self._grant(old.ask.model, now)
         self._keep(ticket)
+        if ticket.id in self._tickets and self._is_orphan(ticket):
+            outcomes.append(self._let_go(ticket))
         return ticket, outcomes
 
     def leave(self, ticket_id: int, now: float) -> list[Outcome]:
@@ -135,7 +137,7 @@ class Admission:
             if ticket.ask.model not in self._routes:
                 self._dequeue(ticket)
                 outcomes.append(Rejected(ticket, Refusal.UNKNOWN_MODEL))
-        return outcomes + self._grant_all(now) + self._hopeless()
+        return outcomes + self._grant_all(now) + self._hopeless() + self._orphaned()
 
     def tick(self, now: float) -> list[Outcome]:
         """Time has passed: ends the tickets that are due, looks again at replicas set aside."""
@@ -223,6 +225,23 @@ class Admission:
                 self._count(route.model)
                 outcomes.append(Expired(ticket, route.state, hopeless=True))
         return outcomes
+
+    def _orphaned(self) -> list[Outcome]:
+        """Ends the tickets whose answer was begun by what a roll-out has taken away."""
+        return [self._let_go(t) for t in list(self._tickets.values()) if self._is_orphan(t)]
+
+    def _is_orphan(self, ticket: Ticket) -> bool:
+        """A replica that is listed may come back, whatever its tier; one of the spec that is
+        started now may come."""
+        route = self._routes[ticket.ask.model]
+        if not ticket.spec_hash or route.spec_hash in ("", ticket.spec_hash):
+            return False
+        return all(e.spec_hash != ticket.spec_hash for e in route.endpoints)
+
+    def _let_go(self, ticket: Ticket) -> Rejected:
+        self._dequeue(ticket)
+        self._count(ticket.ask.model)
+        return Rejected(ticket, Refusal.SPEC_GONE)
 
     # -- inside ----------------------------------------------------------------------------
 

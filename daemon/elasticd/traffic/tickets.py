@@ -53,6 +53,8 @@ class Refusal(enum.Enum):
     NO_TABLE = "no_table"
     UNKNOWN_MODEL = "unknown_model"
     QUEUE_FULL = "queue_full"
+    SPEC_GONE = "spec_gone"
+    """What began its answer is not served any more, and will not be."""
 
 
 @dataclass(frozen=True, slots=True)
