@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 
 from elasticd.gateway.continuation.seam import MARK
 from elasticd.routing_table import Endpoint
+from elasticd.traffic import retries
+from elasticd.traffic.retries import RetryBudget
 from tests.bench.stub_engine import chat_context, expected
 from tests.gateway.harness import Stand, StubEngine, error_of, events_of, eventually, stand
 
@@ -108,6 +111,44 @@ async def test_a_request_under_which_three_replicas_were_lost_is_given_up_and_na
         assert text_of(events[:-1]) == expected(CONTEXT, 12)
         assert four.counts["requests"] == 0, "it walks no further through the fleet"
         assert any(e["event"] == "request failed" for e in s.logs)
+
+
+async def test_the_streams_of_a_lost_replica_go_on_whatever_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A preemption breaks all of them at once, and that is when it counts."""
+    monkeypatch.setattr(RetryBudget, "take", lambda self, now: False)
+    async with (
+        StubEngine(itl_ms=1, fault="rst", fault_after=4) as dying,
+        StubEngine(itl_ms=1) as living,
+        continuing(
+            dying.endpoint("a", slots=50, weight=100.0), living.endpoint("b", slots=50)
+        ) as s,
+    ):
+        bodies = await asyncio.gather(*(told(s, max_tokens=20) for _ in range(40)))
+        assert dying.counts["faults"] > 20
+        for body in bodies:
+            assert text_of(events_of(body)) == expected(CONTEXT, 20)
+
+
+async def test_no_request_walks_through_a_fleet_that_is_failing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each replica breaks what it gets. Who is alone has the one further try of a quiet fleet."""
+    monkeypatch.setattr(retries, "LEAST", 0.0)
+    engines = [StubEngine(itl_ms=1, fault="rst", fault_after=4) for _ in range(6)]
+    async with AsyncExitStack() as stack:
+        for engine in engines:
+            await stack.enter_async_context(engine)
+        fleet = (engine.endpoint(f"r{n}") for n, engine in enumerate(engines))
+        s = await stack.enter_async_context(continuing(*fleet))
+        for tries in (3, 2):
+            before = sum(engine.counts["requests"] for engine in engines)
+            error = error_of(events_of(await told(s, max_tokens=40))[-1])
+            assert error["code"] == "replica_lost"
+            assert ("too many requests fail" in error["message"]) == (tries == 2)
+            assert sum(engine.counts["requests"] for engine in engines) - before == tries
+        assert [e["event"] for e in s.logs].count("retry budget spent") == 1
 
 
 async def test_usage_counts_the_answer_over_all_replicas() -> None:

@@ -40,6 +40,7 @@ from elasticd.gateway.relay import Relay
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.stall import Stalled, Stalls
+from elasticd.traffic.retries import RetryBudget
 from elasticd.traffic.routing import replica_key
 from elasticd.traffic.tickets import Ask, Lease
 
@@ -75,7 +76,9 @@ class Dispatcher:
         self._reports = reports
         self._outcomes = outcomes
         self._leaving = leaving
+        self._loop = asyncio.get_running_loop()
         self._stalls = Stalls()
+        self._budget = RetryBudget()
 
     def close(self) -> None:
         """Stops looking for silent replicas."""
@@ -106,7 +109,9 @@ class Dispatcher:
             raise errors.timed_out(seconds) from late
 
     async def _answer(self, call: Call, key: str, reply: Reply) -> None:
-        journey = Journey(call, reply, Replay(call.model, self._config.max_losses))
+        replay = Replay(call.model, self._config.max_losses, lambda: self._may_repeat(call))
+        journey = Journey(call, reply, replay)
+        self._budget.begin(self._loop.time())
         try:
             await self._try_replicas(journey, key)
         except ApiError:
@@ -114,7 +119,15 @@ class Dispatcher:
                 self._outcomes.lost(call.model, journey.left)
                 raise
             _give(reply, journey.replay.fault.opening)
+        finally:
+            self._budget.end()
         self._outcomes.answered(call.model)
+
+    def _may_repeat(self, call: Call) -> bool:
+        if self._budget.take(self._loop.time()):
+            return True
+        _log.warning("retry budget spent", request_id=call.request_id, model=call.model)
+        return False
 
     async def _try_replicas(self, journey: Journey, key: str) -> None:
         call, reply, replay = journey.call, journey.reply, journey.replay

@@ -266,6 +266,15 @@ def suspect(model: str, losses: int) -> ApiError:
     return ApiError(502, "replica_lost", message)
 
 
+def retries_spent(model: str) -> ApiError:
+    """So many requests fail again and again that another try would only add to it."""
+    message = (
+        f"The replica of `{model}` that was answering was lost, not the first one of this request, "
+        "and too many requests fail at the moment to try it once more; send it again later"
+    )
+    return ApiError(502, "replica_lost", message, headers=_later())
+
+
 def engine_refused(status: int, words: str) -> ApiError:
     """An engine's own refusal that is no JSON: its HTTP library or a proxy before it speaks."""
     said = f": {words}" if words else ""

@@ -10,11 +10,22 @@ Before a byte of the answer is with the client, what the replica did with the re
 
 Once a part of the answer is with the client every way to lose the replica is one loss, and so many
 of them make the request suspect.
+
+What a replica did not take costs it nothing, and it is set aside. Of the rest the first is free,
+and each further one needs a place in the budget of all requests together (`RetryBudget`).
 """
 
 from __future__ import annotations
 
-from elasticd.gateway.errors import ApiError, no_first_byte, replica_lost, suspect
+from collections.abc import Callable
+
+from elasticd.gateway.errors import (
+    ApiError,
+    no_first_byte,
+    replica_lost,
+    retries_spent,
+    suspect,
+)
 from elasticd.gateway.failures import (
     EngineFault,
     ReplicaFailed,
@@ -27,11 +38,12 @@ from elasticd.traffic.tickets import Lease
 
 
 class Replay:
-    """One request's story of failures."""
+    """One request's story of failures. `may_repeat` takes a place in the budget, if it has one."""
 
-    def __init__(self, model: str, max_losses: int) -> None:
+    def __init__(self, model: str, max_losses: int, may_repeat: Callable[[], bool]) -> None:
         self._model = model
         self._max_losses = max_losses
+        self._may_repeat = may_repeat
         self._losses = 0
         self._strikes = 0
         self.fault: EngineFault | None = None
@@ -53,12 +65,14 @@ class Replay:
             self._losses += 1
             if self._losses >= self._max_losses:
                 raise suspect(self._model, self._losses)
-            return
-        self._strikes += 1
-        if isinstance(failure, EngineFault):
-            self.fault, self.suspect = failure, lease
-        elif self._strikes > 1:
-            raise self._given_up(failure)
+        else:
+            self._strikes += 1
+            if isinstance(failure, EngineFault):
+                self.fault, self.suspect = failure, lease
+            elif self._strikes > 1:
+                raise self._given_up(failure)
+        if self._losses + self._strikes > 1 and not self._may_repeat():
+            raise retries_spent(self._model)
 
     def _given_up(self, failure: ReplicaFailed) -> ApiError:
         if isinstance(failure, ReplicaSilent):
