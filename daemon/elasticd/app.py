@@ -84,6 +84,7 @@ def gateway_config(config: Configuration) -> GatewayConfig:
             for key in settings.gateway.api_keys
         ),
         idle_timeout=settings.gateway.idle_timeout,
+        stall_after=settings.gateway.stall_after,
         first_byte_timeout=settings.gateway.first_byte_timeout,
         body_timeout=settings.gateway.body_timeout,
         max_body=settings.gateway.max_body,

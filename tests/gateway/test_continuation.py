@@ -121,12 +121,10 @@ async def test_the_streams_of_a_lost_replica_go_on_whatever_the_budget(
     async with (
         StubEngine(itl_ms=1, fault="rst", fault_after=4) as dying,
         StubEngine(itl_ms=1) as living,
-        continuing(
-            dying.endpoint("a", slots=50, weight=100.0), living.endpoint("b", slots=50)
-        ) as s,
+        continuing(dying.endpoint("a", slots=50), living.endpoint("b", slots=50)) as s,
     ):
         bodies = await asyncio.gather(*(told(s, max_tokens=20) for _ in range(40)))
-        assert dying.counts["faults"] > 20
+        assert dying.counts["faults"] >= 20
         for body in bodies:
             assert text_of(events_of(body)) == expected(CONTEXT, 20)
 

@@ -159,8 +159,8 @@ def test_a_name_far_from_all_known_ones_is_answered_with_all_of_them(refused: Re
     (problem,) = refused(_top("gateway: {zzz: 1}"))
     assert problem == (
         "4 gateway.zzz: unknown key; "
-        "allowed here: listen, api_keys, max_wait, idle_timeout, first_byte_timeout, body_timeout, "
-        "max_body"
+        "allowed here: listen, api_keys, max_wait, idle_timeout, stall_after, first_byte_timeout, "
+        "body_timeout, max_body"
     )
 
 

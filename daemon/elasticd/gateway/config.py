@@ -39,6 +39,7 @@ class GatewayConfig:
     """All times in seconds, all sizes in bytes.
 
     `port` 0 takes any free port. `idle_timeout` is the longest silence between tokens;
+    `stall_after` the shortest one after which a stream may be moved on suspicion;
     `first_byte_timeout` how long a replica may say nothing at all before a request that waits for
     its first byte is moved; `body_timeout` how long a client may take to send its body, and a
     second more for each KiB of it;
@@ -54,6 +55,7 @@ class GatewayConfig:
     port: int = 8000
     api_keys: tuple[ApiKey, ...] = ()
     idle_timeout: float = 120.0
+    stall_after: float = 5.0
     first_byte_timeout: float = 600.0
     body_timeout: float = 60.0
     drain_timeout: float = 30.0

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from elasticd.gateway.errors import turned_away
-from elasticd.routing_table import RoutingTable
+from elasticd.routing_table import Endpoint, RoutingTable
 from elasticd.traffic.admission import Admission
 from elasticd.traffic.tickets import Ask, Granted, Lease, Outcome, Rejected, Ticket
 
@@ -96,6 +96,10 @@ class Desk:
     def has_room_beside(self, lease: Lease, *, begun: bool) -> bool:
         """Whether another replica would take the request at once, see `Admission`."""
         return self._admission.has_room_beside(lease, self._now(), begun=begun)
+
+    def others(self, lease: Lease) -> list[Endpoint]:
+        """The replicas that could go on with what this one has begun."""
+        return self._admission.others(lease, self._now())
 
     def is_open(self, lease: Lease) -> bool:
         """Whether the table still sends requests to the lease's replica."""

@@ -40,6 +40,7 @@ from elasticd.gateway.relay import Relay
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.stall import Stalled, Stalls
+from elasticd.gateway.suspicion import Suspects, Suspicion, is_silent
 from elasticd.traffic.retries import RetryBudget
 from elasticd.traffic.routing import replica_key
 from elasticd.traffic.tickets import Ask, Lease
@@ -79,6 +80,7 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._stalls = Stalls()
         self._budget = RetryBudget()
+        self._suspects = Suspects()
 
     def close(self) -> None:
         """Stops looking for silent replicas."""
@@ -186,7 +188,8 @@ class Dispatcher:
             if opening.complete and not journey.begun:
                 _give(reply, opening)
                 return None
-            exchange.limit_silence(self._config.idle_timeout)
+            doubt = self._suspicion(lease, journey, exchange) if opening.head.events else None
+            exchange.limit_silence(self._config.idle_timeout, doubt)
             try:
                 await journey.stream(exchange, opening)
             except ReplicaFailed as failure:
@@ -236,12 +239,30 @@ class Dispatcher:
 
     def _note(self, lease: Lease, failure: ReplicaFailed) -> None:
         """Sets the replica aside and reports it, unless the request alone may be to blame."""
-        if isinstance(failure, ReplicaSilent | ReplicaLeaving | EngineFault):
+        if isinstance(failure, ReplicaLeaving | EngineFault):
+            return
+        if isinstance(failure, ReplicaSilent) and not self._is_stuck(lease, failure):
             return
         self._desk.replica_failed(lease)
         if not isinstance(failure, ReplicaBusy):
             endpoint = lease.endpoint
             self._reports.broken(endpoint.replica_id, endpoint.incarnation, str(failure))
+
+    def _is_stuck(self, lease: Lease, silent: ReplicaSilent) -> bool:
+        """Whether the silence is the replica's, and not of this stream or of many replicas."""
+        model, replica = lease.ticket.ask.model, replica_key(lease.endpoint)
+        now = self._loop.time()
+        return silent.everywhere and self._suspects.may_eject(model, replica, now)
+
+    def _suspicion(self, lease: Lease, journey: Journey, exchange: Exchange) -> Suspicion:
+        """Whether the stream is moved before its time is over."""
+
+        def may_move(patience: float) -> bool:
+            now = self._loop.time()
+            pulses = map(self._relay.pulse, self._desk.others(lease))
+            return journey.may_be_moved and not all(is_silent(p, patience, now) for p in pulses)
+
+        return Suspicion(exchange.pulse, self._config.stall_after, may_move)
 
     async def _is_gone(self, lease: Lease) -> bool:
         """Whether a connection broke because its replica goes, and not because of its request."""

@@ -64,11 +64,13 @@ class ReplicaLost(ReplicaFailed):
 
 
 class ReplicaSilent(ReplicaFailed):
-    """It sent nothing for so many seconds."""
+    """It sent nothing for so many seconds. `everywhere`: to none of its streams."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"silent for {seconds:.0f} s")
+    def __init__(self, seconds: float, *, everywhere: bool = False) -> None:
+        to_whom = " to all its streams" if everywhere else ""
+        super().__init__(f"silent for {seconds:.1f} s{to_whom}")
         self.seconds = seconds
+        self.everywhere = everywhere
 
 
 class EngineFault(ReplicaFailed):

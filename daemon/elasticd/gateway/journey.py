@@ -90,6 +90,11 @@ class Journey:
         else:
             await self._pass_on_rest(exchange, opening)
 
+    @property
+    def may_be_moved(self) -> bool:
+        """Whether another replica could go on with the stream, as far as is known."""
+        return self.begun and self._seam is not None and self.replay.may_lose_one
+
     def go_on(self, failure: ReplicaFailed) -> bool:
         """After a loss: sees to what the next replica is asked; true if nothing is left to ask.
 

@@ -17,7 +17,8 @@ from elasticd.gateway.http.exchange import Exchange
 from elasticd.gateway.http.head import Address, address_of, end_to_end, request_bytes
 from elasticd.gateway.http.pool import Pool
 from elasticd.gateway.stall import Pulse
-from elasticd.routing_table import Endpoint
+from elasticd.routing_table import Endpoint, RoutingTable
+from elasticd.traffic.routing import ReplicaKey, replica_key
 
 _OURS = frozenset(
     ("host", "authorization", "x-request-id", "expect", "content-encoding", "content-length")
@@ -39,20 +40,30 @@ class Relay:
 
     def __init__(self, connect_timeout: float) -> None:
         self._pool = Pool(connect_timeout)
-        self._pulses: WeakValueDictionary[tuple[str, int], Pulse] = WeakValueDictionary()
+        self._pulses: WeakValueDictionary[ReplicaKey, Pulse] = WeakValueDictionary()
+        self._listed: list[Pulse] = []
         self._probes: dict[str, asyncio.Future[bool]] = {}
 
     def exchange(self, endpoint: Endpoint, call: Call) -> Exchange:
         """One attempt at one replica, to be entered; leaving it frees the connection."""
-        key = endpoint.replica_id, endpoint.incarnation
-        pulse = self._pulses.get(key)
-        if pulse is None:
-            pulse = self._pulses[key] = Pulse()
+        pulse = self.pulse(endpoint)
         address = address_of(endpoint.url)
         headers = _request_headers(call, endpoint).items()
         request = request_bytes(call.method, address, call.target, headers, call.body)
         accepted = call.headers.get("Accept-Encoding")
         return Exchange(self._pool, address, call.method, request, accepted, pulse)
+
+    def pulse(self, endpoint: Endpoint) -> Pulse:
+        """What is known of the replica's signs of life."""
+        key = replica_key(endpoint)
+        pulse = self._pulses.get(key)
+        if pulse is None:
+            pulse = self._pulses[key] = Pulse()
+        return pulse
+
+    def follow(self, table: RoutingTable) -> None:
+        """What is known of a replica is kept as long as the table lists it."""
+        self._listed = [self.pulse(e) for route in table.models for e in route.endpoints]
 
     async def fetch(self, endpoint: Endpoint, path: str) -> bytes | None:
         """A document of the replica's guard; `None`: it has none. Raises `ReplicaFailed`."""

@@ -56,6 +56,11 @@ class Replay:
         """Whether a fault answer may still be tried elsewhere."""
         return self._strikes == 0
 
+    @property
+    def may_lose_one(self) -> bool:
+        """Whether one more loss would not be the last one."""
+        return self._losses + 1 < self._max_losses
+
     def failed(self, lease: Lease, failure: ReplicaFailed, *, begun: bool = False) -> None:
         """Takes note. Raises `ApiError` if the request is not tried again. `begun`: a part of the
         answer is with the client."""

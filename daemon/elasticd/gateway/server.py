@@ -115,6 +115,7 @@ class Gateway:
             self.config,
             api_keys=new.api_keys,
             idle_timeout=new.idle_timeout,
+            stall_after=new.stall_after,
             first_byte_timeout=new.first_byte_timeout,
             body_timeout=new.body_timeout,
             max_body=new.max_body,
@@ -148,6 +149,7 @@ class Gateway:
                 desk.apply(table)
                 engines.follow(table)
                 leaving.follow(table, ahead=clock.now() - loop.time())
+                relay.follow(table)
 
             table = load_table(config.table_file)
             if table is not None:

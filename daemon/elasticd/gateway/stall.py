@@ -9,7 +9,7 @@ such periods while others are served is given up as well: nothing waits for ever
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 PASSED_OVER = 3
@@ -18,6 +18,9 @@ PASSED_OVER = 3
 _LOOKS = 20
 """One timer looks after all requests, so many times a period at most: it costs each next to
 nothing."""
+
+_PACE_KEPT = 30.0
+"""Seconds that a long gap is remembered at least."""
 
 
 class Stalled(Exception):
@@ -30,9 +33,27 @@ class Stalled(Exception):
 
 @dataclass(slots=True, weakref_slot=True)
 class Pulse:
-    """One replica: when it last sent a byte to anybody (loop time, seconds)."""
+    """One replica. Times are the loop's, in seconds; what is kept per token is kept by who reads
+    the stream, and costs next to nothing.
+
+    `heard`: when it last sent a byte to anybody. `longest`: the longest gap within one of its
+    streams lately. `streams`: how many get their tokens now. `asked`: when each request without a
+    byte of its answer was sent, and how many bytes it has.
+    """
 
     heard: float = 0.0
+    longest: float = 0.0
+    streams: int = 0
+    asked: dict[object, tuple[float, int]] = field(default_factory=dict)
+    _earlier: float = 0.0
+    _since: float = 0.0
+
+    def pace(self, now: float) -> float:
+        """The longest usual gap: of the last one to two periods in which there were any. Zero:
+        none was ever seen."""
+        if self.longest and now - self._since > _PACE_KEPT:
+            self._earlier, self.longest, self._since = self.longest, 0.0, now
+        return max(self.longest, self._earlier)
 
 
 class Wait:

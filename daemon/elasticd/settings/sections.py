@@ -59,6 +59,9 @@ class Gateway(Section):
     """How long a request is held while a replica comes."""
     idle_timeout: Timeout = 120.0
     """The longest silence between two tokens."""
+    stall_after: Timeout = 5.0
+    """The shortest silence after which a stream goes on with another replica, where it can and its
+    own one usually has shorter gaps; 5 times the longest of those is waited at least."""
     first_byte_timeout: Timeout = 600.0
     """How long a replica may be silent to everybody, or a request without an answer while others
     get theirs, before it is tried elsewhere."""

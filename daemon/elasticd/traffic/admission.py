@@ -194,6 +194,15 @@ class Admission:
         other = self._router.choose(route, tried, now, spec_hash)
         return other is not None and replica_key(other) not in tried and other.cut_at is None
 
+    def others(self, lease: Lease, now: float) -> list[Endpoint]:
+        """Replicas, full or not, that could go on with what the lease's one has begun."""
+        route = self._routes.get(lease.ticket.ask.model)
+        if route is None:
+            return []
+        tried = lease.ticket.tried | {replica_key(lease.endpoint)}
+        able = self._router.able(route, now, tried)
+        return [e for e in able if e.spec_hash == lease.endpoint.spec_hash]
+
     def is_open(self, endpoint: Endpoint) -> bool:
         """Whether the table in force sends requests to the replica."""
         return self._router.is_open(endpoint)

@@ -14,7 +14,7 @@ the clock: `now` is an argument, in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 from elasticd.routing_table import Endpoint, ModelRoute, RoutingTable, Tier
@@ -104,7 +104,13 @@ class Router:
 
     def usable(self, route: ModelRoute, now: float, beside: Set[ReplicaKey] = frozenset()) -> bool:
         """Whether any replica of the route, but those `beside`, takes requests, full or not."""
-        return any(self._able(e, now) and replica_key(e) not in beside for e in route.endpoints)
+        return any(True for _ in self.able(route, now, beside))
+
+    def able(
+        self, route: ModelRoute, now: float, beside: Set[ReplicaKey] = frozenset()
+    ) -> Iterator[Endpoint]:
+        """The replicas of the route, but those `beside`, that take requests, full or not."""
+        return (e for e in route.endpoints if self._able(e, now) and replica_key(e) not in beside)
 
     def is_open(self, endpoint: Endpoint) -> bool:
         """Whether the last table lists the replica as one that takes requests."""

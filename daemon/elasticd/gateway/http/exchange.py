@@ -21,9 +21,13 @@ from elasticd.gateway.http.client_protocol import ReplicaConnection
 from elasticd.gateway.http.head import Address
 from elasticd.gateway.http.pool import Pool
 from elasticd.gateway.stall import Pulse
+from elasticd.gateway.suspicion import Suspicion, is_silent
 
 _HELD = 256 * 1024
 """Bytes of an answer that wait for their reader at most; then the replica waits, too."""
+
+_LATE = 0.25
+"""Seconds by which a look that comes late tells of our own sleep instead of a replica's."""
 
 _REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))
 """Methods that may be asked twice (RFC 9110, 9.2.2)."""
@@ -46,6 +50,7 @@ class Exchange:
         "_held",
         "_held_size",
         "_limit",
+        "_look_at",
         "_loop",
         "_method",
         "_paused",
@@ -53,6 +58,7 @@ class Exchange:
         "_request",
         "_silent_since",
         "_sink",
+        "_suspicion",
         "_timer",
         "_unpacker",
         "_waiter",
@@ -86,6 +92,8 @@ class Exchange:
         self._paused = False
         self._unpacker: Unpacker | None = None
         self._limit = 0.0
+        self._look_at = 0.0
+        self._suspicion: Suspicion | None = None
         self._silent_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -129,10 +137,12 @@ class Exchange:
             return
         if not self._ended and self._failure is None:
             self._sink = sink
+            self.pulse.streams += 1
             try:
                 await self._wait()
             finally:
                 self._sink = None
+                self.pulse.streams -= 1
         if self._failure is not None:
             raise self._failure
 
@@ -151,12 +161,15 @@ class Exchange:
                 self._silent_since = self._loop.time()
             self._connection.resume()
 
-    def limit_silence(self, seconds: float) -> None:
-        """From now on, to be waited for longer than this ends in `ReplicaSilent`.
+    def limit_silence(self, seconds: float, suspicion: Suspicion | None = None) -> None:
+        """From now on, to be waited for longer than this ends in `ReplicaSilent`, and earlier on
+        suspicion.
 
         One sleepy timer instead of one per token: it looks how long there was nothing.
         """
         self._limit = seconds
+        self._suspicion = suspicion
+        self._look_at = self._loop.time()
         self._look()
 
     def leave(self, why: Exception) -> None:
@@ -168,6 +181,7 @@ class Exchange:
         """Ends the exchange; an answer that is not complete takes its connection along."""
         if self._timer is not None:
             self._timer.cancel()
+        self.pulse.asked.pop(self, None)
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abandon()
@@ -183,7 +197,10 @@ class Exchange:
     def data_came(self, data: bytes) -> None:
         """What one read of the socket brought of its body."""
         self.pulse.heard = now = self._loop.time()
-        if self._silent_since is not None:
+        since = self._silent_since
+        if since is not None:
+            if now - since > self.pulse.longest and self._sink is not None:
+                self.pulse.longest = now - since
             self._silent_since = now
         if self._unpacker is not None:
             data = self._plain(self._unpacker, data)
@@ -200,6 +217,7 @@ class Exchange:
                 self.close()
                 self._wake()
             return
+        self.pulse.asked.pop(self, None)
         self._held.append(data)
         self._held_size += len(data)
         if self._held_size > _HELD:
@@ -231,6 +249,7 @@ class Exchange:
         """Sends the request, waits for a sign; returns whether the connection was a used one."""
         kept = None if fresh else self._pool.kept(self._address)
         self._connection = connection = kept or await self._pool.connect(self._address)
+        self.pulse.asked[self] = (self._loop.time(), len(self._request))
         connection.ask(self._request, self, without_body=self._method == "HEAD")
         if self._head is None and self._failure is None:
             await self._wait()
@@ -266,13 +285,24 @@ class Exchange:
         self._wake()
 
     def _look(self) -> None:
-        waited = 0.0
+        now, waited = self._loop.time(), 0.0
         if self._silent_since is not None:
-            waited = self._loop.time() - self._silent_since
-            if waited >= self._limit:
-                self._give_up(ReplicaSilent(self._limit))
+            if now - self._look_at > _LATE:  # we were away: what came meanwhile is not read yet
+                self._silent_since += now - self._look_at
+            waited = now - self._silent_since
+            if failure := self._silence(waited, now):
+                self._give_up(failure)
                 return
-        self._timer = self._loop.call_later(self._limit - waited, self._look)
+        pause = self._limit - waited
+        if self._suspicion is not None:
+            pause = min(pause, self._suspicion.next_look(waited, now))
+        self._look_at = now + pause
+        self._timer = self._loop.call_later(pause, self._look)
+
+    def _silence(self, waited: float, now: float) -> ReplicaSilent | None:
+        if waited >= self._limit:
+            return ReplicaSilent(self._limit, everywhere=is_silent(self.pulse, self._limit, now))
+        return self._suspicion.judged(waited, now) if self._suspicion is not None else None
 
     def _unpacked(self, head: Head) -> Head:
         """The head as it reads once we unpack, where the body must be plain from here on."""
