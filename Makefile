@@ -44,6 +44,7 @@ bench: $(STAMP)              ## what things cost: the gateway, a core step, the 
 	$(BIN)/python tests/bench/core_bench.py
 	$(BIN)/python tests/bench/admin_bench.py
 	$(BIN)/python tests/bench/idle_bench.py
+	$(BIN)/python tests/bench/storm_bench.py
 	$(BIN)/python tests/bench/run.py
 
 EXAMPLES ?= 5000

@@ -105,7 +105,8 @@ class Gateway:
         for name, text in self.spec.get("files", {}).items():
             (self.dir / name).write_text(self.fill(text))
         env = dict(os.environ, **{k: self.fill(v) for k, v in self.spec.get("env", {}).items()})
-        env.pop("PYTHONPATH", None)
+        if "@python@" not in self.spec["cmd"]:          # what others install must not find our modules
+            env.pop("PYTHONPATH", None)
         t = time.monotonic()
         self.proc = subprocess.Popen(
             shlex.split(self.fill(self.spec["cmd"])),

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,18 +31,33 @@ KIT = Path(__file__).resolve().parent
 sys.path.insert(0, str(KIT.parents[1]))
 
 from tests.bench.stub_engine import chat_context, expected  # noqa: E402
+from tests.e2e.stack_config import free_ports  # noqa: E402
 
 from elasticd.gateway.continuation.seam import MARK  # noqa: E402
 
 REPORT = Path("build/reports/storm_bench.json")
-REPLICAS, CONTROL = 6, 18300
-GATEWAY = CONTROL + 100
+REPLICAS = 6
 TOKENS, STEP = 100, 15
 """Of each answer; milliseconds between two of them."""
 AWAY = 0.4
 """Seconds that a killed replica is down."""
 MOST_GROWTH = 40_000_000
 """Bytes that the gateway may take more at the end of the storm than when all streams first ran."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where everything listens."""
+
+    control: int
+    gateway: int
+    replicas: Sequence[int]
+
+    @classmethod
+    def anywhere(cls) -> Site:
+        """Ports that nobody has."""
+        control, gateway, *replicas = free_ports(REPLICAS + 2)
+        return cls(control, gateway, replicas)
 
 
 @dataclass
@@ -54,7 +70,7 @@ class Tally:
 
 
 async def client(
-    session: aiohttp.ClientSession, number: int, tally: Tally, over: asyncio.Event
+    session: aiohttp.ClientSession, url: str, number: int, tally: Tally, over: asyncio.Event
 ) -> None:
     """One answer after the other until the storm is over."""
     asked = 0
@@ -63,7 +79,6 @@ async def client(
         messages = [{"role": "user", "content": f"client {number}, question {asked}"}]
         body = {"model": "stub", "stream": True, "messages": messages, "max_tokens": TOKENS}
         body["stream_options"] = {"include_usage": True}
-        url = f"http://127.0.0.1:{GATEWAY}/v1/chat/completions"
         try:
             async with session.post(url, json=body) as response:
                 told = await response.read()
@@ -92,9 +107,8 @@ def wrong(told: bytes, text: str) -> str:
     return "" if usage == [TOKENS] else f"usage {usage}"
 
 
-async def kill(session: aiohttp.ClientSession, port: int) -> None:
+async def kill(session: aiohttp.ClientSession, control: str, port: int) -> None:
     """As SIGKILL: the listener is gone, every connection is reset; then it is back."""
-    control = f"http://127.0.0.1:{CONTROL}/_stub"
     await (await session.post(control, json={"port": port, "down": True})).read()
     await asyncio.sleep(AWAY)
     await (await session.post(control, json={"port": port, "down": False})).read()
@@ -117,16 +131,20 @@ def memory(pid: int) -> int:
     return int(psutil.Process(pid).memory_full_info().pss)
 
 
-async def storm(streams: int, kills: int, seed: int, gateway: int) -> dict[str, Any]:
-    """The figures."""
+async def storm(site: Site, streams: int, kills: int, seed: int, gateway: int) -> dict[str, Any]:
+    """The figures. `gateway`: its process id."""
+    url = f"http://127.0.0.1:{site.gateway}/v1/chat/completions"
+    control = f"http://127.0.0.1:{site.control}/_stub"
     choice, tally, over = random.Random(seed), Tally(), asyncio.Event()
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
-        clients = [asyncio.create_task(client(session, n, tally, over)) for n in range(streams)]
+        clients = [
+            asyncio.create_task(client(session, url, n, tally, over)) for n in range(streams)
+        ]
         await asyncio.sleep(TOKENS * STEP / 1000)
         before, began = memory(gateway), time.monotonic()
         for _ in range(kills):
-            await kill(session, CONTROL + 1 + choice.randrange(REPLICAS))
+            await kill(session, control, choice.choice(site.replicas))
             await asyncio.sleep(choice.uniform(0.6, 1.8))
         after, seconds = memory(gateway), time.monotonic() - began
         over.set()
@@ -147,23 +165,34 @@ async def storm(streams: int, kills: int, seed: int, gateway: int) -> dict[str, 
 
 async def measure(streams: int, kills: int, seed: int) -> dict[str, Any]:
     """Starts the stub and the gateway, and ends them."""
-    ports = f"{CONTROL + 1}-{CONTROL + REPLICAS}"
-    stub = [sys.executable, KIT / "stub_engine.py", "--ports", ports, "--control", str(CONTROL)]
-    urls = [f"http://127.0.0.1:{CONTROL + 1 + n}" for n in range(REPLICAS)]
+    site = Site.anywhere()
+    ports, control = ",".join(map(str, site.replicas)), str(site.control)
+    stub = [sys.executable, KIT / "stub_engine.py", "--ports", ports, "--control", control]
+    urls = [f"http://127.0.0.1:{port}" for port in site.replicas]
     with tempfile.TemporaryDirectory(prefix="esb") as home:
-        peer = [sys.executable, KIT / "peers/elasticd_gateway.py", str(GATEWAY), home, *urls]
+        peer = [sys.executable, KIT / "peers/elasticd_gateway.py", str(site.gateway), home, *urls]
         processes = [subprocess.Popen([*stub, "--itl-ms", str(STEP)])]
         try:
-            await answers(f"http://127.0.0.1:{CONTROL}/_stub")
+            await answers(f"http://127.0.0.1:{control}/_stub")
             quiet = subprocess.DEVNULL  # it tells of every loss
             processes.append(subprocess.Popen(peer, stdout=quiet, stderr=quiet))
-            await answers(f"http://127.0.0.1:{GATEWAY}/health")
+            await answers(f"http://127.0.0.1:{site.gateway}/health")
             await asyncio.sleep(2.0)  # it learns of its engines in the background
-            return await storm(streams, kills, seed, processes[1].pid)
+            return await storm(site, streams, kills, seed, processes[1].pid)
         finally:
             for process in processes:
                 process.terminate()
                 process.wait()
+
+
+def shortcomings(told: dict[str, Any]) -> list[str]:
+    """What the figures fall short of; empty: nothing."""
+    found = {
+        "streams lost or wrong": bool(told["faults"]),
+        "too little hit": told["continued"] < 2 * told["kills"],
+        "memory grew": told["grown"],
+    }
+    return [name for name, holds in found.items() if holds]
 
 
 def main() -> int:
@@ -177,10 +206,10 @@ def main() -> int:
     REPORT.write_text(json.dumps(told, indent=2))
     for fault in told["faults"][:20]:
         print(fault)
-    few = told["continued"] < 2 * args.kills
-    bad = told["faults"] or told["grown"] or few
+    bad = shortcomings(told)
+    verdict = f"FAILED: {', '.join(bad)}" if bad else "ok"
     print(
-        f"storm of the stub: {'FAILED' if bad else 'ok'}: seed {args.seed}, {told['seconds']} s; "
+        f"storm of the stub: {verdict}: seed {args.seed}, {told['seconds']} s; "
         f"{args.streams} streams, {told['kills']} kills, {told['answered']} answered, "
         f"{told['continued']} continued, seams {told['seams']}, {len(told['faults'])} faults, "
         f"memory {told['pss_mb'][0]} → {told['pss_mb'][1]} MB"
