@@ -4,7 +4,6 @@
 Each round takes every gateway once, in a rotated order, starting it anew: CPU time of its whole process tree a request
 and a streamed token, most requests a second, added latency (a direct load runs beside it in the same seconds), memory
 and errors.  --behaviours runs the failure cases instead."""
-
 import argparse
 import asyncio
 import ctypes
@@ -26,45 +25,27 @@ import load
 
 KIT = pathlib.Path(__file__).resolve().parent
 TICK = os.sysconf("SC_CLK_TCK")
-OURS = set()  # pids of the stub and of load generators: not the gateway's
-PEERS = pathlib.Path(
-    os.environ.get("BENCH_PEERS", "~/.cache/elasticd-bench")
-).expanduser()  # peers/install.sh
-BASE = int(
-    os.environ.get("BENCH_PORT", 18100)
-)  # control port; replicas follow it, the gateway is at +100
+OURS = set()                                        # pids of the stub and of load generators: not the gateway's
+PEERS = pathlib.Path(os.environ.get("BENCH_PEERS", "~/.cache/elasticd-bench")).expanduser()   # peers/install.sh
+BASE = int(os.environ.get("BENCH_PORT", 18100))     # control port; replicas follow it, the gateway is at +100
 CONTROL, FIRST, GATE = BASE, BASE + 1, BASE + 100
 
 # name: (stub settings, load arguments, seconds after which the load generator is given up)
 WORKLOADS = {
     "short": ({}, "--duration 2 --concurrency 32 --tokens 1 --chat", 60),
     "latency": ({}, "--duration 4 --rate 50 --tokens 1 --chat", 60),
-    "stream64": (
-        {"itl_ms": 10},
-        "--requests 128 --duration 20 --concurrency 64 --tokens 128 --chat --stream",
-        90,
-    ),
-    "slow500": (
-        {"itl_ms": 50},
-        "--requests 500 --duration 20 --concurrency 500 --ramp 1 --tokens 60 --chat --stream",
-        120,
-    ),
+    "stream64": ({"itl_ms": 10}, "--requests 128 --duration 20 --concurrency 64 --tokens 128 --chat --stream", 90),
+    "slow500": ({"itl_ms": 50}, "--requests 500 --duration 20 --concurrency 500 --ramp 1 --tokens 60 --chat --stream", 120),
     "flood": ({"itl_ms": 0}, "--duration 2 --concurrency 64 --tokens 128 --chat --stream", 90),
-    "multiturn": (
-        {"itl_ms": 5, "prefill_us": 20, "kv_blocks": 900},
-        "--duration 6 --concurrency 32 --ramp 0.5 --turns 6 --groups 8 --system-chars 4000 --prompt-chars 400 --tokens 16 "
-        "--think 0.1 --chat --stream",
-        60,
-    ),
+    "multiturn": ({"itl_ms": 5, "prefill_us": 20, "kv_blocks": 900},
+                  "--duration 6 --concurrency 32 --ramp 0.5 --turns 6 --groups 8 --system-chars 4000 --prompt-chars 400 --tokens 16 "
+                  "--think 0.1 --chat --stream", 60),
 }
 
 
 def http(url, body=None, timeout=5, headers=()):
-    req = urllib.request.Request(
-        url,
-        json.dumps(body).encode() if body is not None else None,
-        dict([("Content-Type", "application/json"), *headers]),
-    )
+    req = urllib.request.Request(url, json.dumps(body).encode() if body is not None else None,
+                                 dict([("Content-Type", "application/json"), *headers]))
     with urllib.request.urlopen(req, timeout=timeout) as r:
         return r.status, r.read()
 
@@ -75,7 +56,6 @@ def stub(**k):
 
 class Gateway:
     """One gateway as configured: started, measured over its whole process tree, stopped."""
-
     def __init__(self, spec, replicas):
         self.spec, self.name, self.port = spec, spec["name"], GATE
         self.url = f"http://127.0.0.1:{GATE}"
@@ -86,16 +66,8 @@ class Gateway:
     def fill(self, s):
         each = "\n".join(self.spec.get("each", "").replace("@rport@", str(p)) for p in self.ports)
         urls = [f"http://127.0.0.1:{p}" for p in self.ports]
-        for k, v in dict(
-            each=each,
-            urls=" ".join(urls),
-            urls_csv=",".join(urls),
-            port=self.port,
-            dir=self.dir,
-            kit=KIT,
-            python=sys.executable,
-            peers=PEERS,
-        ).items():
+        for k, v in dict(each=each, urls=" ".join(urls), urls_csv=",".join(urls), port=self.port, dir=self.dir, kit=KIT,
+                         python=sys.executable, peers=PEERS).items():
             s = s.replace(f"@{k}@", str(v))
         return s
 
@@ -108,30 +80,12 @@ class Gateway:
         if "@python@" not in self.spec["cmd"]:          # what others install must not find our modules
             env.pop("PYTHONPATH", None)
         t = time.monotonic()
-        self.proc = subprocess.Popen(
-            shlex.split(self.fill(self.spec["cmd"])),
-            env=env,
-            cwd=self.dir,
-            stdin=subprocess.DEVNULL,
-            stdout=open(self.dir / "log", "ab"),
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        self.proc = subprocess.Popen(shlex.split(self.fill(self.spec["cmd"])), env=env, cwd=self.dir, stdin=subprocess.DEVNULL,
+                                     stdout=open(self.dir / "log", "ab"), stderr=subprocess.STDOUT, start_new_session=True)
         while time.monotonic() - t < self.spec.get("start_s", 90):
             try:
-                body = {
-                    "model": "stub",
-                    "messages": [{"role": "user", "content": "ready?"}],
-                    "max_tokens": 1,
-                }
-                if (
-                    http(
-                        self.url + "/v1/chat/completions",
-                        body,
-                        headers=[h.split(": ") for h in self.headers],
-                    )[0]
-                    == 200
-                ):
+                body = {"model": "stub", "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1}
+                if http(self.url + "/v1/chat/completions", body, headers=[h.split(": ") for h in self.headers])[0] == 200:
                     return round(time.monotonic() - t, 2)
             except OSError:
                 pass
@@ -146,11 +100,7 @@ class Gateway:
         for p in me.children():
             if p.pid not in OURS:
                 try:
-                    out.update(
-                        (x.pid, x)
-                        for x in (p, *p.children(recursive=True))
-                        if x.status() != psutil.STATUS_ZOMBIE
-                    )
+                    out.update((x.pid, x) for x in (p, *p.children(recursive=True)) if x.status() != psutil.STATUS_ZOMBIE)
                 except psutil.Error:
                     pass
         return out.values()
@@ -222,22 +172,11 @@ def measure(name, gw, stub_pid, seed):
     url = gw.url if gw else f"http://127.0.0.1:{FIRST}"
     head = gw.headers if gw else ()
     stub(reset=True, set=settings)
-    finish(
-        start_load(
-            url,
-            args + " --duration 0.5 --requests 40 --concurrency 8 --seed 99 --turns 0 --tokens 2",
-            head,
-        ),
-        30,
-    )  # warm-up
+    finish(start_load(url, args + " --duration 0.5 --requests 40 --concurrency 8 --seed 99 --turns 0 --tokens 2", head), 30)  # warm-up
     if name == "multiturn":
         stub(reset=True, set=settings)
     c0, b0, s0, t0 = gw.cpu() if gw else 0, busy(), cpu_of(stub_pid), time.monotonic()
-    side = (
-        start_load(f"http://127.0.0.1:{FIRST}", args + " --seed 7")
-        if name == "latency" and gw
-        else None
-    )
+    side = start_load(f"http://127.0.0.1:{FIRST}", args + " --seed 7") if name == "latency" and gw else None
     r = finish(start_load(url, args, head), limit)
     direct = finish(side, limit) if side else None
     if r is None:
@@ -245,17 +184,13 @@ def measure(name, gw, stub_pid, seed):
     wall = time.monotonic() - t0
     r["gw_cpu_s"] = round((gw.cpu() if gw else 0) - c0, 3)
     r["stub_cpu_s"] = round(cpu_of(stub_pid) - s0, 3)
-    r["other_cpu_share"] = round(
-        (busy() - b0 - r["gw_cpu_s"] - r["stub_cpu_s"] - r["client_cpu_s"]) / wall, 3
-    )
+    r["other_cpu_share"] = round((busy() - b0 - r["gw_cpu_s"] - r["stub_cpu_s"] - r["client_cpu_s"]) / wall, 3)
     r["span_s"] = round(wall, 2)
     if direct:
         r["direct"] = direct["svc_ms"]
     st = [x["counts"] for x in stub()]
     r["per_replica"] = [x["requests"] for x in st]
-    r["hit_rate"] = round(
-        sum(x["hit_tokens"] for x in st) / max(1, sum(x["query_tokens"] for x in st)), 4
-    )
+    r["hit_rate"] = round(sum(x["hit_tokens"] for x in st) / max(1, sum(x["query_tokens"] for x in st)), 4)
     if gw:
         r.update(gw.memory())
     return r
@@ -263,15 +198,9 @@ def measure(name, gw, stub_pid, seed):
 
 def bench(a, gateways, stub_pid, out):
     for rnd in range(a.rounds):
-        order = [None] + gateways[rnd % len(gateways) :] + gateways[: rnd % len(gateways)]
+        order = [None] + gateways[rnd % len(gateways):] + gateways[:rnd % len(gateways)]
         for gw in order:
-            row = dict(
-                round=rnd,
-                gateway=gw.name if gw else "direct",
-                t=time.time(),
-                load=os.getloadavg()[0],
-                w={},
-            )
+            row = dict(round=rnd, gateway=gw.name if gw else "direct", t=time.time(), load=os.getloadavg()[0], w={})
             try:
                 if gw:
                     stub(reset=True)
@@ -290,28 +219,17 @@ def bench(a, gateways, stub_pid, out):
                     gw.stop()
             with open(out, "a") as f:
                 f.write(json.dumps(row) + "\n")
-            brief = {
-                w: (r["ok"], r["errors"], r["rps"], r["gw_cpu_s"]) if r else None
-                for w, r in row["w"].items()
-            }
+            brief = {w: (r["ok"], r["errors"], r["rps"], r["gw_cpu_s"]) if r else None for w, r in row["w"].items()}
             print(rnd, row["gateway"], row.get("error", ""), brief, flush=True)
 
 
 # ---- failure behaviour ----
 
-
 async def one(gw, **k):
     a = load.parser().parse_args([gw.url, "--timeout", str(k.pop("timeout", 15))])
-    a.header, a.stream, a.chat, a.tokens = (
-        gw.headers,
-        k.get("stream", False),
-        True,
-        k.get("tokens", 1),
-    )
+    a.header, a.stream, a.chat, a.tokens = gw.headers, k.get("stream", False), True, k.get("tokens", 1)
     cl = load.Client(a)
-    rec = await cl.do(
-        {"messages": [{"role": "user", "content": f"q {time.monotonic_ns()}"}], "tokens": a.tokens}
-    )
+    rec = await cl.do({"messages": [{"role": "user", "content": f"q {time.monotonic_ns()}"}], "tokens": a.tokens})
     while cl.free:
         cl.free.pop().tr.close()
     rec["ms"] = round((rec["t_end"] - rec["t0"]) * 1e3, 1)
@@ -325,33 +243,16 @@ async def burst(gw, n):
 def several(gw, n, **k):
     recs = [asyncio.run(one(gw, **k)) for _ in range(n)]
     errs = [r["err"] for r in recs if r["err"]]
-    return dict(
-        ok=n - len(errs),
-        of=n,
-        errors={e: errs.count(e) for e in set(errs)},
-        max_ms=max(r["ms"] for r in recs),
-        faults_met=sum(x["counts"]["faults"] for x in stub()),
-    )
+    return dict(ok=n - len(errs), of=n, errors={e: errs.count(e) for e in set(errs)}, max_ms=max(r["ms"] for r in recs),
+                faults_met=sum(x["counts"]["faults"] for x in stub()))
 
 
 async def leave(gw):
     """Reads the start of a stream, then closes; returns how long the engine took to see that."""
-    body = json.dumps(
-        {
-            "model": "stub",
-            "messages": [{"role": "user", "content": "bye"}],
-            "max_tokens": 2000,
-            "stream": True,
-        }
-    ).encode()
+    body = json.dumps({"model": "stub", "messages": [{"role": "user", "content": "bye"}], "max_tokens": 2000, "stream": True}).encode()
     r, w = await asyncio.open_connection("127.0.0.1", gw.port)
-    w.write(
-        (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            f"{''.join(h + chr(13) + chr(10) for h in gw.headers)}Content-Length: {len(body)}\r\n\r\n"
-        ).encode()
-        + body
-    )
+    w.write((f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+             f"{''.join(h + chr(13) + chr(10) for h in gw.headers)}Content-Length: {len(body)}\r\n\r\n").encode() + body)
     got = b""
     while got.count(b"data: ") < 6:
         got += await asyncio.wait_for(r.read(65536), 10)
@@ -371,9 +272,7 @@ def behave(gw, replicas, out):
         stub(reset=True, down=False, set={"ttft_ms": 20})
         t, first = time.monotonic(), None
         while time.monotonic() - t < 100:
-            good = [
-                not r["err"] for r in asyncio.run(burst(gw, 4 * replicas))
-            ]  # at once, so that least-load spreads them
+            good = [not r["err"] for r in asyncio.run(burst(gw, 4 * replicas))]     # at once, so that least-load spreads them
             if first is None and any(good):
                 first = round(time.monotonic() - t, 2)
             if all(good) and all(x["counts"]["done"] for x in stub()):
@@ -382,7 +281,6 @@ def behave(gw, replicas, out):
         last = round(time.monotonic() - t, 2)
         stub(reset=True)
         return first, last
-
     settle()
     stub(set={"fault": "rst", "fault_after": 5, "itl_ms": 20})
     r = asyncio.run(one(gw, stream=True, tokens=50))
@@ -395,25 +293,18 @@ def behave(gw, replicas, out):
     stub(set={"itl_ms": 20})
     out["client_leaves_ms"] = asyncio.run(leave(gw))
     settle()
-    for name, how in (
-        ("rst_before_first_byte", {"set": {"fault": "rst"}}),
-        ("503", {"set": {"fault": "503"}}),
-        ("refused", {"down": True}),
-    ):
+    for name, how in (("rst_before_first_byte", {"set": {"fault": "rst"}}), ("503", {"set": {"fault": "503"}}), ("refused", {"down": True})):
         stub(port=FIRST, **how)
         out["one_of_n_" + name] = several(gw, 20)
         settle()
     stub(down=True)
     for stream in (False, True):
         r = asyncio.run(one(gw, timeout=40, stream=stream))
-        out["all_down" + "_stream" * stream] = {
-            k: r.get(k) for k in ("status", "err", "ms", "tail")
-        }
+        out["all_down" + "_stream" * stream] = {k: r.get(k) for k in ("status", "err", "ms", "tail")}
     out["back_after_all_down_s"] = settle()
 
 
 # ---- summary ----
-
 
 def med(xs):
     xs = [x for x in xs if x is not None]
@@ -427,56 +318,29 @@ def summary(path):
     fmt = lambda m, d=0: "–" if m is None else f"{m[0]:.{d}f} [{m[1]:.{d}f}–{m[2]:.{d}f}]"
 
     def get(n, w, f):
-        return med(
-            [
-                f(r["w"][w], r)
-                for r in rows
-                if r["gateway"] == n and r["w"].get(w) and r["w"][w]["ok"]
-            ]
-        )
+        return med([f(r["w"][w], r) for r in rows if r["gateway"] == n and r["w"].get(w) and r["w"][w]["ok"]])
 
     def cpu(per):
-        return lambda x, r: (
-            (x["gw_cpu_s"] - r.get("idle_cpu_share", 0) * x["span_s"]) / x[per] * 1e6
-        )
+        return lambda x, r: (x["gw_cpu_s"] - r.get("idle_cpu_share", 0) * x["span_s"]) / x[per] * 1e6
 
     def added(q):
         return lambda x, r: x["svc_ms"][q] - x["direct"][q] if x.get("direct") else None
-
-    cols = [
-        ("CPU µs/req", "short", cpu("ok"), 0),
-        ("max req/s", "short", lambda x, r: x["rps"], 0),
-        ("CPU µs/token, 64 streams", "stream64", cpu("tokens"), 1),
-        ("CPU µs/token, 500 slow", "slow500", cpu("tokens"), 1),
-        ("gap p99 ms, 500 slow", "slow500", lambda x, r: x["gap_ms"]["p99"], 0),
-        ("max tok/s", "flood", lambda x, r: x["tok_s"], 0),
-        ("added p50 ms", "latency", added("p50"), 2),
-        ("added p99 ms", "latency", added("p99"), 1),
-        ("prefix hit %", "multiturn", lambda x, r: x["hit_rate"] * 100, 0),
-        ("TTFT mean ms", "multiturn", lambda x, r: x["ttft_ms"]["mean"], 0),
-        ("TTFT p99 ms", "multiturn", lambda x, r: x["ttft_ms"]["p99"], 0),
-        ("PSS MB", "slow500", lambda x, r: x.get("pss_mb"), 0),
-    ]
-    print(
-        "| gateway | "
-        + " | ".join(c[0] for c in cols)
-        + " | idle CPU % | errors |\n|"
-        + "---|" * (len(cols) + 3)
-    )
+    cols = [("CPU µs/req", "short", cpu("ok"), 0), ("max req/s", "short", lambda x, r: x["rps"], 0),
+            ("CPU µs/token, 64 streams", "stream64", cpu("tokens"), 1), ("CPU µs/token, 500 slow", "slow500", cpu("tokens"), 1),
+            ("gap p99 ms, 500 slow", "slow500", lambda x, r: x["gap_ms"]["p99"], 0), ("max tok/s", "flood", lambda x, r: x["tok_s"], 0),
+            ("added p50 ms", "latency", added("p50"), 2), ("added p99 ms", "latency", added("p99"), 1),
+            ("prefix hit %", "multiturn", lambda x, r: x["hit_rate"] * 100, 0),
+            ("TTFT mean ms", "multiturn", lambda x, r: x["ttft_ms"]["mean"], 0), ("TTFT p99 ms", "multiturn", lambda x, r: x["ttft_ms"]["p99"], 0),
+            ("PSS MB", "slow500", lambda x, r: x.get("pss_mb"), 0)]
+    print("| gateway | " + " | ".join(c[0] for c in cols) + " | idle CPU % | errors |\n|" + "---|" * (len(cols) + 3))
     for n in names:
         errs = {}
         for r in rows:
             for w, x in r["w"].items():
-                for e, k in (
-                    (x or {"errors": {"gave up": 1}})["errors"].items() if r["gateway"] == n else ()
-                ):
+                for e, k in ((x or {"errors": {"gave up": 1}})["errors"].items() if r["gateway"] == n else ()):
                     errs[f"{w}:{e}"] = errs.get(f"{w}:{e}", 0) + k
         idle = med([r.get("idle_cpu_share", 0) * 100 for r in rows if r["gateway"] == n])
-        print(
-            f"| {n} | "
-            + " | ".join(fmt(get(n, w, f), d) for _, w, f, d in cols)
-            + f" | {fmt(idle, 1)} | {errs or 0} |"
-        )
+        print(f"| {n} | " + " | ".join(fmt(get(n, w, f), d) for _, w, f, d in cols) + f" | {fmt(idle, 1)} | {errs or 0} |")
 
 
 def main():
@@ -494,22 +358,12 @@ def main():
     if a.summary:
         return summary(a.config)
     specs = tomllib.load(open(a.config, "rb"))["gateway"]
-    gateways = [
-        Gateway(s, a.replicas) for s in specs if not a.only or s["name"] in a.only.split(",")
-    ]
+    gateways = [Gateway(s, a.replicas) for s in specs if not a.only or s["name"] in a.only.split(",")]
     out = pathlib.Path(a.out).resolve()
-    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+    ctypes.CDLL(None).prctl(36, 1)                      # PR_SET_CHILD_SUBREAPER
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    engine = subprocess.Popen(
-        [
-            sys.executable,
-            str(KIT / "stub_engine.py"),
-            "--ports",
-            f"{FIRST}-{FIRST + a.replicas - 1}",
-            "--control",
-            str(CONTROL),
-        ]
-    )
+    engine = subprocess.Popen([sys.executable, str(KIT / "stub_engine.py"), "--ports", f"{FIRST}-{FIRST + a.replicas - 1}",
+                               "--control", str(CONTROL)])
     OURS.add(engine.pid)
     time.sleep(1)
     try:

@@ -176,7 +176,7 @@ async def test_a_silent_stream_is_ended_with_an_error_event() -> None:
 
 
 async def test_a_slow_stream_is_not_a_silent_one() -> None:
-    async with stand(idle_timeout=0.3) as s, StubEngine(itl_ms=50) as engine:
+    async with stand(idle_timeout=1.5) as s, StubEngine(itl_ms=100) as engine:
         await s.publish(engine.endpoint())
         async with s.post(stream=True, max_tokens=20) as answer:
             assert events_of(await answer.read())[-1] == "[DONE]"

@@ -18,7 +18,7 @@ from elasticd.gateway.http.pool import Pool
 from elasticd.gateway.stall import Pulse
 from elasticd.gateway.suspicion import APART, FACTOR, PROMPT_PACE, Suspects, Suspicion, is_silent
 from tests.bench.stub_engine import chat_context, expected
-from tests.gateway.harness import Connection, ScriptedEngine, Stand, StubEngine, eventually, stand
+from tests.gateway.harness import Connection, ScriptedEngine, Stand, StubEngine, eventually
 from tests.gateway.test_continuation import CONTEXT, check_whole, continuing, told
 
 NOW = 1000.0

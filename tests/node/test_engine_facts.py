@@ -15,7 +15,7 @@ from elasticd.node.engine_guard import KeyGuard
 KEY = (b"authorization", b"Bearer sesame")
 
 
-def vllm(**changes: Any) -> SimpleNamespace:
+def vllm(*, scale_out: bool = False, **changes: Any) -> SimpleNamespace:
     """The objects of a vLLM server, as far as they are looked at."""
     chat = SimpleNamespace(
         override_max_tokens=None,
@@ -28,7 +28,8 @@ def vllm(**changes: Any) -> SimpleNamespace:
         ),
     )
     vars(chat).update(changes)
-    return SimpleNamespace(state=SimpleNamespace(openai_serving_chat=chat))
+    args = SimpleNamespace(enable_scale_out=scale_out)
+    return SimpleNamespace(state=SimpleNamespace(openai_serving_chat=chat, args=args))
 
 
 async def told(path: str, app: Any, *headers: tuple[bytes, bytes]) -> tuple[int, bytes]:
@@ -62,6 +63,7 @@ async def test_what_it_takes_to_go_on_with_its_answers_is_told() -> None:
         "v": 1,
         "tokenizer": True,
         "parser": False,
+        "scale_out": False,
         "max_model_len": 4096,
         "max_tokens": 2048,
         "most_tokens": None,
@@ -74,6 +76,11 @@ async def test_penalties_that_are_the_servers_own_are_told() -> None:
     usual = {"presence_penalty": 0.5}
     _, body = await told(FACTS_PATH, vllm(default_sampling_params=usual), KEY)
     assert json.loads(body)["penalties"] is True
+
+
+async def test_that_it_derenders_is_told() -> None:
+    _, body = await told(FACTS_PATH, vllm(scale_out=True), KEY)
+    assert json.loads(body)["scale_out"] is True
 
 
 async def test_the_tokenizer_is_the_one_in_use() -> None:

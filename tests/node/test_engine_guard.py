@@ -8,7 +8,19 @@ import pytest
 
 from elasticd.node.engine_guard import KeyGuard
 
-PATHS = ("/v1/models", "/invocations", "/health/", "/Health", "//health", "/metrics/x", "/")
+PATHS = (
+    "/v1/chat/completions/render",
+    "/v1/chat/completions/derender",
+    "/inference/v1/generate",
+    "/inference/v1/abort_requests",
+    "/v1/models",
+    "/invocations",
+    "/health/",
+    "/Health",
+    "//health",
+    "/metrics/x",
+    "/",
+)
 
 
 async def _asked(

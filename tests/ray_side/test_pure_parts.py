@@ -42,6 +42,14 @@ def test_several_gpus_mean_tensor_parallel_unless_the_model_says_otherwise() -> 
     assert _command(gpus=2, engine_args=own).argv[-2:] == ("--tensor-parallel-size", "1")
 
 
+@pytest.mark.parametrize("parser", ["reasoning-parser", "tool-call-parser"])
+def test_an_engine_with_a_parser_can_be_gone_on_with_elsewhere(parser: str) -> None:
+    assert "--enable-scale-out" not in _command().argv
+    assert "--enable-scale-out" in _command(engine_args=((parser, "x"),)).argv
+    own = ((parser, "x"), ("enable-scale-out", "false"))
+    assert "--enable-scale-out" not in _command(engine_args=own).argv
+
+
 def test_the_key_is_in_the_environment_and_never_in_the_arguments() -> None:
     for kind, argv in (("vllm", ()), ("command", ("serve", "{port}"))):
         command = _command(engine_kind=kind, engine_argv=argv)

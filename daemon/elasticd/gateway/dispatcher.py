@@ -9,6 +9,7 @@ says nothing against the replica.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -35,6 +36,7 @@ from elasticd.gateway.http.exchange import Exchange
 from elasticd.gateway.journey import Journey, check_goes_on
 from elasticd.gateway.leaving import Leaving
 from elasticd.gateway.outcomes import Outcomes
+from elasticd.gateway.parsed_answer import Leased
 from elasticd.gateway.refusal import in_shape
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.replay import Replay
@@ -161,46 +163,52 @@ class Dispatcher:
 
     async def _attempt(self, lease: Lease, journey: Journey) -> ReplicaFailed | None:
         """One replica's try; returns the failure if another one may try."""
-        call, reply, replay = journey.call, journey.reply, journey.replay
-        asked = journey.asked(self._engines.facts(lease.endpoint.spec_hash))
+        try:
+            await self._try_it(lease, journey)
+        except ReplicaFailed as failure:
+            self._note(lease, failure)
+            if isinstance(failure, ReplicaLost) and not failure.gone:
+                failure.gone = await self._is_gone(lease)
+            return failure
+        return None
+
+    async def _try_it(self, lease: Lease, journey: Journey) -> None:
+        """Raises `ReplicaFailed`."""
+        facts = self._engines.facts(lease.endpoint.spec_hash)
+        leased = Leased(partial(self._relay.exchange, lease.endpoint), self._config.idle_timeout)
+        asked = await journey.asked(facts, leased)
+        if asked is None:
+            return
         async with (
             self._relay.exchange(lease.endpoint, asked) as exchange,
             self._leaving.running(lease, journey, exchange),
         ):
-            try:
-                start = self._open(exchange, call.streamed)
-                opening = await (reply.patiently(start) if call.streamed else start)
-                if opening.head.status in _FAULTS and not journey.begun:
-                    self._check_fault(lease, opening, replay)
-                if journey.begun:
-                    check_goes_on(opening)
-            except ReplicaFailed as failure:
-                await self._look_at(lease, failure)
-                return failure
-            if opening.head.status not in _FAULTS:
-                self._desk.replica_answered(lease)
-                if replay.suspect is not None:
-                    self._desk.replica_failed(replay.suspect)
-            if journey.left:
-                self._outcomes.went_on(call.model, journey.left, begun=journey.begun)
-                journey.left.clear()
-            opening.head.headers["X-Elasticd-Replica"] = lease.endpoint.replica_id
+            opening = await self._opened(lease, journey, exchange)
             if opening.complete and not journey.begun:
-                _give(reply, opening)
-                return None
+                _give(journey.reply, opening)
+                return
             doubt = self._suspicion(lease, journey, exchange) if opening.head.events else None
             exchange.limit_silence(self._config.idle_timeout, doubt)
-            try:
-                await journey.stream(exchange, opening)
-            except ReplicaFailed as failure:
-                await self._look_at(lease, failure)
-                return failure
-        return None
+            await journey.stream(exchange, opening, leased)
 
-    async def _look_at(self, lease: Lease, failure: ReplicaFailed) -> None:
-        self._note(lease, failure)
-        if isinstance(failure, ReplicaLost) and not failure.gone:
-            failure.gone = await self._is_gone(lease)
+    async def _opened(self, lease: Lease, journey: Journey, exchange: Exchange) -> Opening:
+        """The start of the answer, once it is one. Raises `ReplicaFailed`."""
+        call, reply, replay = journey.call, journey.reply, journey.replay
+        start = self._open(exchange, call.streamed)
+        opening = await (reply.patiently(start) if call.streamed else start)
+        if opening.head.status in _FAULTS and not journey.begun:
+            self._check_fault(lease, opening, replay)
+        if journey.begun:
+            check_goes_on(opening)
+        if opening.head.status not in _FAULTS:
+            self._desk.replica_answered(lease)
+            if replay.suspect is not None:
+                self._desk.replica_failed(replay.suspect)
+        if journey.left:
+            self._outcomes.went_on(call.model, journey.left, begun=journey.begun)
+            journey.left.clear()
+        opening.head.headers["X-Elasticd-Replica"] = lease.endpoint.replica_id
+        return opening
 
     def _check_fault(self, lease: Lease, opening: Opening, replay: Replay) -> None:
         """Raises `EngineFault` if another replica should try, and the answer can be kept."""

@@ -12,12 +12,15 @@ from elasticd.gateway import errors
 from elasticd.gateway.call import Call
 from elasticd.gateway.continuation import seam as seams
 from elasticd.gateway.continuation.engine import EngineFacts
-from elasticd.gateway.continuation.ids import asking_for_ids, without_ids
+from elasticd.gateway.continuation.ids import asking_for_ids
+from elasticd.gateway.continuation.kept import Broken
+from elasticd.gateway.continuation.parsed import ParsedSeam
 from elasticd.gateway.continuation.record import Unreadable
-from elasticd.gateway.continuation.seam import Broken, Rest, Seam
-from elasticd.gateway.continuation.terms import Kind, NotContinued, Terms
+from elasticd.gateway.continuation.seam import Rest, Seam
+from elasticd.gateway.continuation.terms import Kind, NotContinued, Terms, parsed_terms
 from elasticd.gateway.failures import Opening, ReplicaFailed, ReplicaLost, ReplicaSilent
 from elasticd.gateway.http.exchange import Exchange, Sink
+from elasticd.gateway.parsed_answer import Leased, ParsedAnswer
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.sse import EventFramer
@@ -36,10 +39,12 @@ class Journey:
         self.begun = False
         self.left: list[str] = []
         """Replicas that it had to leave, while it is not known what becomes of it."""
-        self._seam: Seam | None = None
+        self._seam: Seam | ParsedSeam | None = None
         self._terms = call.terms
         self._why_not = ""
         self._question: Call | None = None
+        self._parsed: ParsedAnswer | None = None
+        self._loss = ReplicaFailed("no replica was lost")
         self._here: tuple[float, int] | None = None
 
     @property
@@ -67,28 +72,44 @@ class Journey:
         """Tokens of the answer, about; `None` where nobody counts them."""
         return self._seam.emitted if self._seam is not None else None
 
-    def asked(self, facts: EngineFacts | None) -> Call:
-        """What a replica of which these facts are known is asked."""
+    async def asked(self, facts: EngineFacts | None, leased: Leased) -> Call | None:
+        """What a replica of which these facts are known is asked; `None`: nothing is left to ask.
+
+        Raises `ReplicaFailed`, and `ApiError` where the stream ends here.
+        """
         if self._question is not None:
             return self._question
+        if self._parsed is not None:
+            try:
+                return await self._parsed.asked(leased)
+            except Unreadable as bad:
+                self._give_up(self._loss, str(bad))
         self._seam = None
         terms = may_be_continued(self._terms, facts)
         if isinstance(terms, NotContinued) or facts is None:
             self._why_not = terms.reason if isinstance(terms, NotContinued) else ""
             return self.call
-        self._seam = Seam(terms, facts)
+        on_parser = facts.parser and terms.kind is Kind.CHAT
+        self._seam = ParsedSeam(terms, facts, self.call.body) if on_parser else Seam(terms, facts)
         if terms.wants_ids:
             return self.call
         return replace(self.call, body=asking_for_ids(self.call.body))
 
-    async def stream(self, exchange: Exchange, opening: Opening) -> None:
-        """Passes a stream on to its end. Raises `ReplicaFailed`."""
+    async def stream(self, exchange: Exchange, opening: Opening, leased: Leased) -> None:
+        """Passes a stream on to its end. Raises `ReplicaFailed`, and `ApiError` where it ends
+        here."""
         emitted = self._seam.emitted if self._seam is not None else 0
         self._here = asyncio.get_running_loop().time(), emitted
-        if self._question is None:
-            await self._pass_on(exchange, opening)
-        else:
+        if self._question is not None:
             await self._pass_on_rest(exchange, opening)
+        elif self._parsed is not None:
+            self.reply.comment(seams.MARK)
+            try:
+                await self._parsed.stream(leased, exchange, opening.data)
+            except Unreadable as bad:
+                self._give_up(self._loss, str(bad))
+        else:
+            await self._pass_on(exchange, opening)
 
     @property
     def may_be_moved(self) -> bool:
@@ -100,10 +121,11 @@ class Journey:
 
         Raises `ApiError` where the stream ends here.
         """
-        if self._seam is None:
+        seam, self._loss = self._seam, failure
+        if seam is None:
             self._give_up(failure, self._why_not)
         try:
-            todo = self._seam.lost()
+            todo = seam.lost()
         except Unreadable as bad:
             self._give_up(failure, str(bad))
         if isinstance(todo, Rest):
@@ -111,7 +133,11 @@ class Journey:
             self.reply.end()
             return True
         call = self.call
-        number = self._seam.losses
+        if isinstance(seam, ParsedSeam):
+            self._parsed = ParsedAnswer(call, self.reply, seam)
+            return False
+        assert todo is not None
+        number = seam.losses
         self._question = replace(
             call,
             target=seams.PATH,
@@ -131,8 +157,7 @@ class Journey:
             reply.end()
             return
         framer = EventFramer()
-        hide = seam is not None and not seam.wants_ids
-        send = reply.send
+        send, hide = reply.send, None if seam is None else seam.hide
 
         def take(data: bytes) -> bool:
             # Nearly every piece is one whole event: what is done here is done for each token.
@@ -145,8 +170,8 @@ class Journey:
                     seam.keep(data)
                 except Broken as broken:
                     raise ReplicaLost(str(broken)) from broken
-                if hide:
-                    data = without_ids(data)
+                if hide is not None:
+                    data = hide(data)
             send(data)
             return False
 
@@ -160,7 +185,7 @@ class Journey:
     async def _pass_on_rest(self, exchange: Exchange, opening: Opening) -> None:
         """What another replica's ids become."""
         reply, seam = self.reply, self._seam
-        assert seam is not None
+        assert isinstance(seam, Seam)
         framer = EventFramer()
 
         def take(data: bytes) -> bool:
@@ -210,7 +235,9 @@ def may_be_continued(
     if facts.penalties:
         return NotContinued("its engine counts repetitions in the answer alone")
     if facts.parser and terms.kind is Kind.CHAT:
-        return NotContinued("a parser is on its stream")
+        if not facts.scale_out:
+            return NotContinued("a parser is on its stream, without --enable-scale-out")
+        return parsed_terms(terms)
     return terms
 
 

@@ -12,6 +12,9 @@ from urllib.parse import unquote
 MODELS = "/v1/models"
 READING = ("GET", "HEAD")
 
+_OURS_ALONE = frozenset(("render", "derender"))
+"""Last segments of what engines do for the gateway, with parts of requests that it has checked."""
+
 _LAYERS = 3
 """Percent-encodings taken off one after the other; an honest path has one."""
 
@@ -20,7 +23,14 @@ def needs_replica(method: str, raw_path: str) -> bool:
     """Whether only a replica could answer; all else the gateway answers itself."""
     if raw_path == MODELS or (raw_path.startswith(f"{MODELS}/") and method in READING):
         return False
-    return raw_path.startswith("/v1/")
+    return raw_path.startswith("/v1/") and not _OURS_ALONE & set(_decoded(raw_path).split("/"))
+
+
+def _decoded(path: str) -> str:
+    if "%" in path:
+        for _ in range(_LAYERS):
+            path = unquote(path)
+    return path
 
 
 def is_plain(raw_path: str) -> bool:
@@ -31,9 +41,7 @@ def is_plain(raw_path: str) -> bool:
     """
     if "." not in raw_path and "%" not in raw_path:
         return True  # nearly every request
-    path = raw_path
-    for _ in range(_LAYERS):
-        path = unquote(path)
+    path = _decoded(raw_path)
     if unquote(path) != path:
         return False
     return not {".", ".."} & set(path.replace("\\", "/").split("/"))

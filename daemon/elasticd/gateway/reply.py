@@ -86,6 +86,10 @@ class Reply:
         """For so long the source of what is sent is held up while the client reads slowly."""
         return self._answer.fed_from(flow)
 
+    async def drain(self) -> None:
+        """Waits while the client reads slowly. Raises `ConnectionError`."""
+        await self._answer.drain()
+
     def end(self) -> None:
         """The answer is complete."""
         self._answer.end()

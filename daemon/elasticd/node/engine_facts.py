@@ -25,15 +25,17 @@ def read_facts(scope: MutableMapping[str, Any]) -> bytes | None:
     Limits in tokens: `max_tokens` is what a request gets that asks for no limit, `most_tokens` what
     none may pass, both `null` if the server has no such limit. `parser`: a reasoning or tool parser
     is on every chat stream. `penalties`: the server counts repetitions in the answer alone, also
-    where a request does not ask for it.
+    where a request does not ask for it. `scale_out`: it renders, generates and derenders.
     """
     try:
-        chat = scope["app"].state.openai_serving_chat
+        state = scope["app"].state
+        chat = state.openai_serving_chat
         usual = chat.default_sampling_params
         document = {
             "v": VERSION,
             "tokenizer": type(_tokenizer(scope)).__name__ == "Tokenizer",
             "parser": chat.parser_cls is not None,
+            "scale_out": bool(getattr(state.args, "enable_scale_out", False)),
             "max_model_len": int(chat.model_config.max_model_len),
             "max_tokens": usual.get("max_tokens"),
             "most_tokens": chat.override_max_tokens,

@@ -11,6 +11,7 @@ from elasticd.agent_api.messages import ReplicaOrder
 from elasticd.node.engine_guard import KEY_VARIABLE
 
 GUARD = "elasticd.node.engine_guard.KeyGuard"
+_PARSERS = frozenset({"reasoning-parser", "tool-call-parser"})
 # Ray sets this for its own workers' sake; for the engine it comes from the model's settings.
 _RAYS_OWN = frozenset({"OMP_NUM_THREADS"})
 
@@ -41,6 +42,9 @@ def _vllm_argv(order: ReplicaOrder, port: int, python: str) -> tuple[str, ...]:
     args = dict(order.engine_args)
     if order.gpus > 1:
         args.setdefault("tensor-parallel-size", str(order.gpus))
+    if _PARSERS & args.keys():
+        # What the gateway needs to go on with parsed streams elsewhere; behind the guard.
+        args.setdefault("enable-scale-out", "true")
     return (
         # By module: the console script asks for a distribution that CPU builds do not have.
         *(python, "-m", "vllm.entrypoints.openai.api_server"),

@@ -40,6 +40,7 @@ def facts(**changes: Any) -> EngineFacts:
     known: dict[str, Any] = {
         "tokenizer": tokenizer(),
         "parser": False,
+        "scale_out": True,
         "max_model_len": 4096,
         "max_tokens": None,
         "most_tokens": None,

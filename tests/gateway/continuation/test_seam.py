@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from elasticd.gateway.continuation.kept import Broken
 from elasticd.gateway.continuation.record import Unreadable
-from elasticd.gateway.continuation.seam import Broken, Question, Rest, Seam
+from elasticd.gateway.continuation.seam import Question, Rest, Seam
 from elasticd.gateway.continuation.terms import Kind, Terms
 from tests.gateway.continuation.engine import (
     ANSWER,

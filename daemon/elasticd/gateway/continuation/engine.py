@@ -17,10 +17,14 @@ class NoFacts(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """Equal for all replicas of one spec. Limits in tokens, see `node.engine_facts`."""
+    """Equal for all replicas of one spec. Limits in tokens, see `node.engine_facts`.
+
+    `scale_out`: it renders, generates and derenders for who has its key.
+    """
 
     tokenizer: Tokenizer
     parser: bool
+    scale_out: bool
     max_model_len: int
     max_tokens: int | None
     most_tokens: int | None
@@ -37,6 +41,7 @@ def facts_of(document: bytes, tokenizer: bytes) -> EngineFacts:
         return EngineFacts(
             tokenizer=Tokenizer.from_str(tokenizer.decode()),
             parser=told["parser"],
+            scale_out=told.get("scale_out", False),  # engines that began before it was told
             max_model_len=int(told["max_model_len"]),
             max_tokens=told["max_tokens"],
             most_tokens=told["most_tokens"],

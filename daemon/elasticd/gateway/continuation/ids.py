@@ -23,3 +23,16 @@ def asking_for_ids(body: bytes) -> bytes:
 
 without_ids = partial(_IDS.sub, b"null")
 """Events as the engine writes them where nobody asks for ids. Called for every token."""
+
+_EMPTY, _GOES_ON = b'"delta":{}', b'"finish_reason":null'
+_END = b"\n\n"
+
+
+def without_ids_and_empty(data: bytes) -> bytes:
+    """The same where a parser is on the stream: what it holds back comes as an empty delta, but
+    only where somebody asks for ids. Whole events, and so is what is left."""
+    data = without_ids(data)
+    if _EMPTY not in data:
+        return data
+    events = data.split(_END)
+    return _END.join(e for e in events if _EMPTY not in e or _GOES_ON not in e)

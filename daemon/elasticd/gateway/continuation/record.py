@@ -6,8 +6,9 @@ While all is well nothing is parsed: the events are kept as they came.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from elasticd.gateway.continuation.terms import Kind
@@ -38,17 +39,42 @@ class Told:
     done: bool = False
 
 
+@dataclass(slots=True)
+class ParsedTold(Told):
+    """Of a stream with a parser on it. `chunks`: how many ids came together, in order. `tool_ids`:
+    of the calls begun so far. `tools`: a call has begun.
+    """
+
+    chunks: list[int] = field(default_factory=list)
+    tool_ids: list[str] = field(default_factory=list)
+    tools: bool = False
+
+
 def read_told(kind: Kind, data: bytes) -> Told:
     """Reads whole events. Raises `Unreadable` where ids are missing."""
     told = Told()
+    _read(told, data, partial(_text_of, told, kind))
+    return told
+
+
+def read_parsed(data: bytes) -> ParsedTold:
+    """The same for a chat with a parser on its stream, whose deltas need not be kept."""
+    told = ParsedTold()
+    _read(told, data, partial(_calls_of, told))
+    return told
+
+
+def _read(told: Told, data: bytes, take: Callable[[dict[str, Any]], bool]) -> None:
     for document in documents(data):
         if document is None:
             told.done = True
-        else:
-            _take(told, kind, document)
+            continue
+        try:
+            _take(told, document, take)
+        except (KeyError, TypeError, ValueError, AttributeError) as bad:
+            raise Unreadable(f"an event is not as expected: {bad!r}") from bad
     if not told.id or not told.prompt:
         raise Unreadable("its stream does not name the ids of its prompt")
-    return told
 
 
 def documents(data: bytes) -> Iterator[dict[str, Any] | None]:
@@ -69,24 +95,37 @@ def documents(data: bytes) -> Iterator[dict[str, Any] | None]:
         yield document
 
 
-def _take(told: Told, kind: Kind, document: dict[str, Any]) -> None:
-    try:
-        told.id, told.created, told.model = (document[n] for n in ("id", "created", "model"))
-        choices = document["choices"]
-        if not choices:
-            told.usage = told.usage or document.get("usage") is not None
-            return
-        (choice,) = choices
-        told.prompt = told.prompt or tuple(_prompt_ids(document, choice))
-        text = choice["delta"].get("content") if kind is Kind.CHAT else choice["text"]
-        ids = choice.get("token_ids")
-        told.finish = choice.get("finish_reason") or told.finish
-    except (KeyError, TypeError, ValueError, AttributeError) as bad:
-        raise Unreadable(f"an event is not as expected: {bad!r}") from bad
-    if text and not ids:
+def _take(told: Told, document: dict[str, Any], take: Callable[[dict[str, Any]], bool]) -> None:
+    told.id, told.created, told.model = (document[n] for n in ("id", "created", "model"))
+    told.fingerprint = document.get("system_fingerprint") or told.fingerprint
+    choices = document["choices"]
+    if not choices:
+        told.usage = told.usage or document.get("usage") is not None
+        return
+    (choice,) = choices
+    told.prompt = told.prompt or tuple(_prompt_ids(document, choice))
+    if take(choice) and not choice.get("token_ids"):
         raise Unreadable("an event has text without token ids")
+    told.ids += choice.get("token_ids") or ()
+    told.finish = choice.get("finish_reason") or told.finish
+
+
+def _text_of(told: Told, kind: Kind, choice: dict[str, Any]) -> bool:
+    text = choice["delta"].get("content") if kind is Kind.CHAT else choice["text"]
     told.text += text or ""
-    told.ids += ids or ()
+    return bool(text)
+
+
+def _calls_of(told: ParsedTold, choice: dict[str, Any]) -> bool:
+    """Nothing of it may be unknown: what the parser begins next depends on it."""
+    delta, ids = choice["delta"], choice.get("token_ids")
+    for call in delta.get("tool_calls") or ():
+        told.tools = True
+        if call.get("id") is not None and call["index"] >= len(told.tool_ids):
+            told.tool_ids.append(call["id"])
+    if ids:
+        told.chunks.append(len(ids))
+    return any(value for name, value in delta.items() if name != "role")
 
 
 def _prompt_ids(document: dict[str, Any], choice: dict[str, Any]) -> list[int]:

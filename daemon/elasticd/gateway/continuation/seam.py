@@ -11,20 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticd.gateway.continuation.engine import EngineFacts
-from elasticd.gateway.continuation.record import DONE, Told, Unreadable, documents, read_told
+from elasticd.gateway.continuation.kept import Broken, KeptStream
+from elasticd.gateway.continuation.record import Told, Unreadable, documents, read_told
 from elasticd.gateway.continuation.terms import Kind, Terms
 from elasticd.gateway.continuation.text import OwnText, Stops
-from elasticd.gateway.sse import event
 
 PATH = "/v1/completions"
 """Where an answer goes on."""
 
 MARK = b": continued on another replica\n\n"
 """An SSE comment: clients pass over it, people who look for the seam find it."""
-
-
-_ERROR, _ABORT = b'data: {"error"', b'"finish_reason":"abort"'
-"""How vLLM ends a stream that it could not finish; within a JSON string the quotes were escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,57 +37,20 @@ class Question:
     body: bytes
 
 
-class Broken(Exception):
-    """The answer that goes on has broken off, too, or is none."""
-
-
-class Seam:
+class Seam(KeptStream):
     """One streamed answer over all its replicas. `keep` while the first one lives, then `lost`."""
 
     def __init__(self, terms: Terms, facts: EngineFacts) -> None:
-        self._terms = terms
-        self._facts = facts
-        self._kept: list[bytes] = []
+        super().__init__(terms, facts)
         self._told: Told | None = None
         self._text: OwnText | None = None
         self._sent = 0
-        self.done = False
-        self.losses = 0
-
-    @property
-    def wants_ids(self) -> bool:
-        """Whether the client asked for token ids itself."""
-        return self._terms.wants_ids
-
-    @property
-    def emitted(self) -> int:
-        """About how many tokens the client has: events, where several tokens may be in one."""
-        return len(self._told.ids) if self._told is not None else len(self._kept)
-
-    @property
-    def most(self) -> int | None:
-        """Tokens of the answer at most, as far as that is plain without a look at its prompt."""
-        asked = self._terms.max_tokens
-        return self._facts.max_tokens if asked is None else asked
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the first replica's stream has come to its end, and to no other."""
-        return self._kept[-1].rstrip().endswith(b"data: " + DONE) if self._kept else False
-
-    def keep(self, data: bytes) -> None:
-        """Whole events as they come from the first replica, with the ids in them. Raises `Broken`
-        where they say that it failed."""
-        if _ERROR in data or _ABORT in data:
-            raise Broken("an error in mid-stream")
-        self._kept.append(data)
 
     def lost(self) -> Rest | Question:
         """The replica is no more. Raises `Unreadable` where the stream cannot go on."""
         self.losses += 1
         if self._told is None:
-            self._told = read_told(self._terms.kind, b"".join(self._kept))
-            self._kept.clear()
+            self._told = read_told(self._terms.kind, self._all_kept())
         told = self._told
         if told.finish is not None:
             return Rest(self._end(told))
@@ -99,7 +58,7 @@ class Seam:
             self._text = self._own_text(told)
         if len(told.ids) >= self._budget(told):
             told.finish = "length"
-            return Rest(self._event(self._news(), "length", None, []) + self._end(told))
+            return Rest(self._piece(told, "length", None, []) + self._end(told))
         return Question(json.dumps(self._question(told), separators=(",", ":")).encode())
 
     def feed(self, data: bytes) -> bytes:
@@ -181,7 +140,7 @@ class Seam:
                 break
         told.ids += taken
         told.finish = reason
-        out = self._event(self._news(), reason, stopped_by, taken)
+        out = self._piece(told, reason, stopped_by, taken)
         return out if reason is None else out + self._end(told)
 
     def _news(self) -> str:
@@ -192,19 +151,8 @@ class Seam:
         new, self._sent = shown[self._sent :], max(self._sent, len(shown))
         return new
 
-    def _end(self, told: Told) -> bytes:
-        """What comes after the last event of the answer itself."""
-        self.done = True
-        out = b""
-        if (self._terms.usage or self._facts.always_usage) and not told.usage and not told.done:
-            out += self._packed({**self._head(told), "choices": [], "usage": self._usage(told)})
-        if not told.done:
-            out += event(DONE)
-        return out
-
-    def _event(self, text: str, reason: str | None, stopped_by: Any, ids: list[int]) -> bytes:
-        told, terms = self._told, self._terms
-        assert told is not None
+    def _piece(self, told: Told, reason: str | None, stopped_by: Any, ids: list[int]) -> bytes:
+        terms, text = self._terms, self._news()
         choice: dict[str, Any] = {"index": 0}
         if terms.kind is Kind.CHAT:
             choice |= {"delta": {"content": text}, "logprobs": None, "finish_reason": reason}
@@ -214,25 +162,4 @@ class Seam:
             choice |= {"text": text, "logprobs": None, "finish_reason": reason}
             choice |= {"stop_reason": stopped_by, "prompt_token_ids": None}
         choice["token_ids"] = ids if terms.wants_ids else None
-        document = {**self._head(told), "choices": [choice]}
-        if terms.running_usage or self._facts.always_usage:
-            document["usage"] = self._usage(told)
-        elif reason is not None and not terms.usage and told.fingerprint is not None:
-            document["system_fingerprint"] = told.fingerprint
-        return self._packed(document)
-
-    def _head(self, told: Told) -> dict[str, Any]:
-        name = "chat.completion.chunk" if self._terms.kind is Kind.CHAT else "text_completion"
-        return {"id": told.id, "object": name, "created": told.created, "model": told.model}
-
-    def _usage(self, told: Told) -> dict[str, int]:
-        prompt, completion = len(told.prompt), len(told.ids)
-        return {
-            "prompt_tokens": prompt,
-            "total_tokens": prompt + completion,
-            "completion_tokens": completion,
-        }
-
-    @staticmethod
-    def _packed(document: dict[str, Any]) -> bytes:
-        return event(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+        return self._event(told, choice)

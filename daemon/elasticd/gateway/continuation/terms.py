@@ -79,6 +79,18 @@ def terms_of(path: str, fields: Mapping[str, Any]) -> Terms | NotContinued:
     )
 
 
+def parsed_terms(terms: Terms) -> Terms | NotContinued:
+    """The same where a parser is on the stream: text is cut there as it comes from the model."""
+    for name, told in (
+        ("stop", terms.stop),
+        ("include_stop_str_in_output", terms.include_stop),
+        ("ignore_eos", terms.sampling.get("ignore_eos")),
+    ):
+        if told:
+            return NotContinued(f"`{name}` is not continued where a parser is on the stream")
+    return terms
+
+
 def _limit(kind: Kind, fields: Mapping[str, Any]) -> int | None:
     limit: int | None = fields.get("max_tokens")
     if kind is Kind.CHAT:
@@ -161,6 +173,10 @@ def _prompt(value: object) -> bool:
     return isinstance(value, str) or (_ids(value) and value != [])
 
 
+def _yes(value: object) -> bool:
+    return value is True
+
+
 def _plain_format(value: object) -> bool:
     return value == {"type": "text"}
 
@@ -216,6 +232,7 @@ _ALLOWED: dict[Kind, dict[str, Fits]] = {
         "parallel_tool_calls": _flag,
         "chat_template_kwargs": _anything,
         "add_generation_prompt": _flag,
+        "include_reasoning": _yes,
     },
     Kind.COMPLETION: {**_COMMON, "prompt": _prompt, "best_of": _one},
 }

@@ -1,0 +1,144 @@
+"""A chat with a reasoning or tool parser on its stream that goes on elsewhere.
+
+The next replica is asked three things. *Render*: the client's request as prompt ids and sampling
+parameters, once. *Generate*: the ids that follow prompt and answer so far. *Derender*: what some
+of these ids are in the client's stream; the parser has no memory between two such calls, so each is
+told all ids before, and what of their meaning cannot be read from them. Pure: bytes in, bytes out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticd.gateway.continuation.derender import CannotDerender, Derender, delta_of
+from elasticd.gateway.continuation.engine import EngineFacts
+from elasticd.gateway.continuation.ids import without_ids_and_empty
+from elasticd.gateway.continuation.kept import Broken, KeptStream
+from elasticd.gateway.continuation.record import ParsedTold, Unreadable, documents, read_parsed
+from elasticd.gateway.continuation.render import generate_body
+from elasticd.gateway.continuation.seam import Rest
+from elasticd.gateway.continuation.terms import Terms
+
+RENDER = "/v1/chat/completions/render"
+GENERATE = "/inference/v1/generate"
+DERENDER = "/v1/chat/completions/derender"
+
+
+class ParsedSeam(KeptStream):
+    """One streamed answer over all its replicas.
+
+    `keep` while the first one lives. Then, for each further one: `lost`, `rendered`, and as long as
+    it is not `done`: `take` what is generated, and ask each `question` for the ids so far, whose
+    answer is `derendered`. Ids that no client has seen when a replica is lost are forgotten.
+    `request`: the client's own, JSON.
+    """
+
+    def __init__(self, terms: Terms, facts: EngineFacts, request: bytes) -> None:
+        super().__init__(terms, facts)
+        if not terms.wants_ids:
+            self.hide = without_ids_and_empty
+        self._request = request
+        self._told: ParsedTold | None = None
+        self._derender: Derender | None = None
+        self._new: list[int] = []
+        self._last: tuple[str, Any, list[int]] | None = None
+        self._asked: list[int] = []
+        self._ends = False
+
+    def lost(self) -> Rest | None:
+        """The replica is no more; `None`: the next one is asked to render. Raises `Unreadable`
+        where the stream cannot go on."""
+        self.losses += 1
+        if self._told is None:
+            self._told = read_parsed(self._all_kept())
+        self._new, self._last = [], None
+        return Rest(self._end(self._told)) if self._told.finish is not None else None
+
+    def rendered(self, data: bytes) -> bytes | None:
+        """The body that has the answer generated; `None`: all of it has been. Raises `Unreadable`
+        where this would be another answer."""
+        told = self._told
+        assert told is not None
+        body = generate_body(data, told.prompt, told.ids)
+        if body is None:
+            self._last = "length", None, []
+        return body
+
+    def take(self, data: bytes) -> None:
+        """Whole events of what is generated. Raises `Broken`."""
+        try:
+            for document in documents(data):
+                if self._last is not None:
+                    return
+                if document is None:
+                    raise Broken("the answer ended without a reason")
+                self._take(document)
+        except Unreadable as bad:
+            raise Broken(str(bad)) from bad
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether nothing is left to take."""
+        return self._last is not None
+
+    def question(self) -> bytes | None:
+        """The body that asks what the ids since the last one are; `None`: there are none."""
+        told, last = self._told, self._last
+        assert told is not None
+        if self.done or (not self._new and last is None):
+            return None
+        if self._derender is None:
+            self._derender = Derender(told.model, told.prompt, self._request)
+        self._asked, self._new = self._new, []
+        # The token that ended the answer has no text, and the parser is told of the end alone.
+        self._ends = last is not None and not (last[2] and self._asked)
+        reason = last[0] if last is not None and self._ends else None
+        return self._derender.body(told, self._asked, reason)
+
+    def derendered(self, data: bytes) -> bytes:
+        """The answer to it as the client's stream would have it. Raises `Broken`."""
+        told, terms = self._told, self._terms
+        assert told is not None
+        try:
+            delta, told.tools, told.tool_ids = delta_of(data)
+        except CannotDerender as bad:
+            raise Broken(str(bad)) from bad
+        ids, (reason, stopped_by, unseen) = self._asked, self._last or ("", None, [])
+        told.ids += ids
+        if ids:
+            told.chunks.append(len(ids))
+        if not self._ends:
+            return self._piece(told, delta, ids) if delta or terms.wants_ids else b""
+        told.ids += unseen
+        # A call makes a "stop" its own; an answer that was cut off stays one.
+        told.finish = "tool_calls" if told.tools and reason == "stop" else reason
+        return self._piece(told, delta, [*ids, *unseen], stopped_by) + self._end(told)
+
+    def _piece(
+        self, told: ParsedTold, delta: dict[str, Any], ids: list[int], stopped_by: Any = None
+    ) -> bytes:
+        choice: dict[str, Any] = {"index": 0, "delta": delta, "logprobs": None}
+        choice["finish_reason"] = told.finish
+        if told.finish is not None:
+            choice["stop_reason"] = stopped_by
+        choice["token_ids"] = ids if self._terms.wants_ids else None
+        return self._event(told, choice)
+
+    def _take(self, document: dict[str, Any]) -> None:
+        if "error" in document:
+            raise Broken(f"an error in mid-stream: {document['error']}")
+        if not document.get("choices"):
+            return
+        try:
+            (choice,) = document["choices"]
+            ids, reason = [*(choice["token_ids"] or ())], choice["finish_reason"]
+            stopped_by = choice.get("stop_reason")
+        except (KeyError, TypeError, ValueError) as bad:
+            raise Broken(f"an event is not as expected: {bad!r}") from bad
+        if reason == "abort":
+            raise Broken("the engine gave the answer up")
+        if reason is not None:
+            ended_by_token = reason == "stop" and not isinstance(stopped_by, str)
+            unseen = [ids.pop()] if ended_by_token and ids else []
+            self._last = reason, stopped_by, unseen
+        self._new += ids
