@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from yarl import URL
 
 from elasticd.gateway.continuation.seam import MARK
 from tests.bench.stub_engine import EOS, chat_context, expected, tokenize
-from tests.bench.stub_parser import message
+from tests.bench.stub_parser import REASONING, message
 from tests.gateway.harness import Stand, StubEngine, error_of, events_of, eventually
+from tests.gateway.merged import Merged
 from tests.gateway.test_continuation import continuing, ids_of, told
 
 CONTEXT = chat_context([{"role": "user", "content": "hi"}])
@@ -25,45 +27,6 @@ def answer(tokens: int = LENGTH) -> dict[str, Any]:
     """What the client puts together of an undisturbed answer of so many tokens."""
     text = expected(CONTEXT, tokens)
     return message([text[i : i + 6] for i in range(0, len(text), 6)])
-
-
-class Merged:
-    """A streamed answer as clients put it together; every event is checked for its form."""
-
-    def __init__(self, body: bytes) -> None:
-        events = events_of(body)
-        assert events[-1] == "[DONE]"
-        assert events.count("[DONE]") == 1
-        documents = [json.loads(e) for e in events[:-1]]
-        assert len({(d["id"], d["created"], d["model"], d["object"]) for d in documents}) == 1
-        self.reasoning = self.content = ""
-        self.calls: list[list[str]] = []
-        self.call_ids: list[str] = []
-        self.finish: list[str] = []
-        self.empty = 0
-        self.usage = [d["usage"] for d in documents if d.get("usage")]
-        for document in documents:
-            for choice in document["choices"]:
-                self._add(choice)
-
-    def _add(self, choice: dict[str, Any]) -> None:
-        delta = choice["delta"]
-        assert None not in delta.values()
-        self.reasoning += delta.get("reasoning", "")
-        self.content += delta.get("content", "")
-        for call in delta.get("tool_calls", ()):
-            if "id" in call:
-                assert call["index"] == len(self.calls), "each call begins once"
-                self.calls.append([call["function"]["name"], ""])
-                self.call_ids.append(call["id"])
-            self.calls[call["index"]][1] += call["function"].get("arguments", "")
-        self.finish += [choice["finish_reason"]] if choice["finish_reason"] else []
-        self.empty += delta == {} and choice["finish_reason"] is None
-
-    @property
-    def message(self) -> dict[str, Any]:
-        calls = [(name, arguments) for name, arguments in self.calls]
-        return {"reasoning": self.reasoning, "content": self.content, "calls": calls}
 
 
 @asynccontextmanager
@@ -86,7 +49,7 @@ async def test_cut_anywhere_the_message_is_the_undisturbed_one(cut: int) -> None
         body = await told(s, max_tokens=LENGTH)
         merged = Merged(body)
         assert merged.message == answer()
-        assert merged.finish == ["length"], "an answer that was cut off stays one, also in a call"
+        assert merged.finish == [("length", None)], "cut off, also in a call"
         assert body.count(MARK) == dying.counts["faults"] == 1
         assert living.counts["tokens"] == LENGTH - cut, "nothing was generated twice"
         assert merged.empty == 0
@@ -99,7 +62,7 @@ async def test_the_token_that_ends_an_answer_is_never_its_text(end: int, finish:
         async with broken_after(cut, eos_after=end) as (s, _, living):
             merged = Merged(await told(s, max_tokens=LENGTH))
             assert merged.message == answer(end)
-            assert merged.finish == [finish]
+            assert merged.finish == [(finish, None)]
             assert living.counts["tokens"] == end + 1 - cut
 
 
@@ -138,7 +101,7 @@ async def test_what_goes_on_may_be_lost_again_whatever_it_was_asked(fault: str) 
     ):
         merged = Merged(await told(s, max_tokens=300))
         assert merged.message == answer(300)
-        assert merged.finish == ["length"]
+        assert merged.finish == [("length", None)]
         assert len(set(merged.call_ids)) == len(merged.calls)
         assert one.counts["faults"] == two.counts["faults"] == 1
         assert three.counts["requests"] == 1
@@ -175,6 +138,17 @@ async def test_usage_counts_the_answer_over_all_replicas() -> None:
         assert usage["prompt_tokens"] == len(CONTEXT)
         assert usage["completion_tokens"] == LENGTH
         assert usage["total_tokens"] == LENGTH + len(CONTEXT)
+        assert usage["completion_tokens_details"] == {"reasoning_tokens": len(REASONING)}
+
+
+async def test_running_usage_counts_on_over_the_seam() -> None:
+    async with broken_after(4) as (s, _, _living):
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        usages = Merged(await told(s, max_tokens=LENGTH, stream_options=options)).usage
+        counts = [u["completion_tokens"] for u in usages]
+        assert counts == sorted(counts)
+        assert counts[-1] == LENGTH
+        assert usages[-1]["completion_tokens_details"] == {"reasoning_tokens": len(REASONING)}
 
 
 async def check_ends(s: Stand, living: StubEngine, why: str, **fields: Any) -> None:
@@ -252,8 +226,6 @@ async def test_a_client_that_leaves_ends_everything() -> None:
     ],
 )
 async def test_nobody_else_reaches_what_the_gateway_asks(path: str) -> None:
-    from yarl import URL
-
     async with (
         StubEngine(itl_ms=1, parser=1) as engine,
         continuing(engine.endpoint("a")) as s,

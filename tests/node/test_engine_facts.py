@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, models
 
 from elasticd.node.engine_facts import FACTS_PATH, TOKENIZER_PATH
 from elasticd.node.engine_guard import KeyGuard
+from elasticd.node.engine_reasoning import REASONING_PATH
 
 KEY = (b"authorization", b"Bearer sesame")
 
@@ -32,23 +33,28 @@ def vllm(*, scale_out: bool = False, **changes: Any) -> SimpleNamespace:
     return SimpleNamespace(state=SimpleNamespace(openai_serving_chat=chat, args=args))
 
 
-async def told(path: str, app: Any, *headers: tuple[bytes, bytes]) -> tuple[int, bytes]:
+async def told(
+    path: str, app: Any, *headers: tuple[bytes, bytes], body: bytes = b""
+) -> tuple[int, bytes]:
     sent: list[dict[str, Any]] = []
 
     async def engine(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError("the engine knows no such path")
 
+    parts = [{"body": body[:1], "more_body": True}, {"body": body[1:]}]
+
     async def receive() -> dict[str, Any]:
-        raise AssertionError("the guard reads nothing")
+        assert path == REASONING_PATH, "the guard reads nothing else"
+        return parts.pop(0)
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     scope = {"type": "http", "path": path, "headers": list(headers), "app": app}
     await KeyGuard(engine)(scope, receive, send)
-    start, body = sent
-    assert dict(start["headers"])[b"content-length"] == str(len(body["body"])).encode()
-    return start["status"], body["body"]
+    start, answer = sent
+    assert dict(start["headers"])[b"content-length"] == str(len(answer["body"])).encode()
+    return start["status"], answer["body"]
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +70,8 @@ async def test_what_it_takes_to_go_on_with_its_answers_is_told() -> None:
         "tokenizer": True,
         "parser": False,
         "scale_out": False,
+        "reasoning": False,
+        "fingerprint": None,
         "max_model_len": 4096,
         "max_tokens": 2048,
         "most_tokens": None,
@@ -100,3 +108,12 @@ async def test_an_engine_that_is_not_as_expected_tells_nothing(path: str) -> Non
     for app in (SimpleNamespace(state=SimpleNamespace()), vllm(renderer=None), None):
         status, _ = await told(path, app, KEY)
         assert status == 404
+
+
+async def test_how_much_was_reasoning_is_not_told_where_it_is_not_known() -> None:
+    """A question that cannot be answered is refused, and breaks nothing."""
+    for question in (b"{", b'{"ids": [1]}'):
+        status, _ = await told(REASONING_PATH, vllm(), KEY, body=question)
+        assert status == 404
+    status, _ = await told(REASONING_PATH, vllm(), body=b"{}")
+    assert status == 401

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from elasticd.gateway.call import Call
 from elasticd.gateway.continuation.kept import Broken
-from elasticd.gateway.continuation.parsed import DERENDER, GENERATE, RENDER, ParsedSeam
+from elasticd.gateway.continuation.parsed import DERENDER, GENERATE, REASONING, RENDER, ParsedSeam
 from elasticd.gateway.continuation.record import Unreadable
 from elasticd.gateway.failures import ReplicaBusy, ReplicaLost, failure_told
 from elasticd.gateway.http.exchange import Exchange
@@ -95,11 +95,19 @@ class ParsedAnswer:
         seam, reply = self._seam, self._reply
         while (question := seam.question()) is not None:
             answer = await leased.ask(self._to(DERENDER, question))
+            if (counting := seam.count()) is not None:
+                seam.counted(await self._count(leased, counting))
             try:
                 reply.send(seam.derendered(answer))
             except Broken as broken:
                 raise ReplicaLost(str(broken)) from broken
             await reply.drain()
+
+    async def _count(self, leased: Leased, question: bytes) -> bytes | None:
+        try:
+            return await leased.ask(self._to(REASONING, question))
+        except Unreadable:  # not every parser can
+            return None
 
     def _to(self, target: str, body: bytes) -> Call:
         call = self._call

@@ -26,6 +26,7 @@ def read_facts(scope: MutableMapping[str, Any]) -> bytes | None:
     none may pass, both `null` if the server has no such limit. `parser`: a reasoning or tool parser
     is on every chat stream. `penalties`: the server counts repetitions in the answer alone, also
     where a request does not ask for it. `scale_out`: it renders, generates and derenders.
+    `reasoning`: it tells how many tokens were reasoning. `fingerprint`: the server's, or `null`.
     """
     try:
         state = scope["app"].state
@@ -36,6 +37,8 @@ def read_facts(scope: MutableMapping[str, Any]) -> bytes | None:
             "tokenizer": type(_tokenizer(scope)).__name__ == "Tokenizer",
             "parser": chat.parser_cls is not None,
             "scale_out": bool(getattr(state.args, "enable_scale_out", False)),
+            "reasoning": bool(getattr(chat, "_include_reasoning_tokens_details", False)),
+            "fingerprint": getattr(chat, "system_fingerprint", None),
             "max_model_len": int(chat.model_config.max_model_len),
             "max_tokens": usual.get("max_tokens"),
             "most_tokens": chat.override_max_tokens,

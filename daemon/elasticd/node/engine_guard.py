@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from elasticd.node.engine_facts import FACTS_PATH, TOKENIZER_PATH, read_facts, read_tokenizer
+from elasticd.node.engine_reasoning import REASONING_PATH, count_reasoning
 
 KEY_VARIABLE = "ELASTICD_ENGINE_KEY"
 OPEN_PATHS = frozenset({"/health", "/metrics"})
@@ -46,7 +47,10 @@ class KeyGuard:
             await self._app(scope, receive, send)
         elif self._may_pass(scope):
             reader = _READERS.get(scope["path"]) if kind == "http" else None
-            if reader is None:
+            if kind == "http" and scope["path"] == REASONING_PATH:
+                question = await _body(receive)
+                await _tell(send, await asyncio.to_thread(count_reasoning, scope, question))
+            elif reader is None:
                 await self._app(scope, receive, send)
             else:
                 # In a thread: a large vocabulary takes a while, and streams must flow meanwhile.
@@ -69,6 +73,16 @@ def _authorization(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The one `Authorization` header; none or several count as nothing."""
     found = [value for name, value in headers if name.lower() == b"authorization"]
     return found[0] if len(found) == 1 else b""
+
+
+async def _body(receive: Receive) -> bytes:
+    """All of a request's body; of one that breaks off what came of it."""
+    body, more = bytearray(), True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return bytes(body)
 
 
 async def _refuse(send: Send) -> None:

@@ -41,6 +41,8 @@ def facts(**changes: Any) -> EngineFacts:
         "tokenizer": tokenizer(),
         "parser": False,
         "scale_out": True,
+        "reasoning": False,
+        "fingerprint": None,
         "max_model_len": 4096,
         "max_tokens": None,
         "most_tokens": None,

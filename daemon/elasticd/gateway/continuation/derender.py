@@ -17,10 +17,10 @@ class Derender:
     """The questions of one answer: prompt and request are written once."""
 
     def __init__(self, model: str, prompt: Sequence[int], request: bytes) -> None:
-        ids = _json([*prompt])
+        ids = as_json([*prompt])
         self._head = (
             b'{"stream":true,"model":%b,"prompt_tokens":%d,"prompt_token_ids":%b,"chat_request":%b,'
-            % (_json(model), len(prompt), ids, request)
+            % (as_json(model), len(prompt), ids, request)
         )
 
     def body(self, told: ParsedTold, ids: list[int], reason: str | None) -> bytes:
@@ -34,7 +34,10 @@ class Derender:
             "tools_streamed": told.tools,
             "last_tool_call_ids": told.tool_ids,
         }
-        return self._head + b'"generate_chunk":%b,"stream_state":%b}' % (_json(chunk), _json(state))
+        return self._head + b'"generate_chunk":%b,"stream_state":%b}' % (
+            as_json(chunk),
+            as_json(state),
+        )
 
 
 def delta_of(data: bytes) -> tuple[dict[str, Any], bool, list[str]]:
@@ -58,5 +61,6 @@ def _told(value: Any) -> Any:
     return [_told(part) for part in value] if isinstance(value, list) else value
 
 
-def _json(value: object) -> bytes:
+def as_json(value: object) -> bytes:
+    """As short as it can be."""
     return json.dumps(value, separators=(",", ":")).encode()

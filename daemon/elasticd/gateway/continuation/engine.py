@@ -19,12 +19,15 @@ class NoFacts(Exception):
 class EngineFacts:
     """Equal for all replicas of one spec. Limits in tokens, see `node.engine_facts`.
 
-    `scale_out`: it renders, generates and derenders for who has its key.
+    `scale_out`: it renders, generates and derenders for who has its key. `reasoning`: its usage
+    tells how many tokens were reasoning.
     """
 
     tokenizer: Tokenizer
     parser: bool
     scale_out: bool
+    reasoning: bool
+    fingerprint: str | None
     max_model_len: int
     max_tokens: int | None
     most_tokens: int | None
@@ -41,7 +44,10 @@ def facts_of(document: bytes, tokenizer: bytes) -> EngineFacts:
         return EngineFacts(
             tokenizer=Tokenizer.from_str(tokenizer.decode()),
             parser=told["parser"],
-            scale_out=told.get("scale_out", False),  # engines that began before it was told
+            # Engines that began under an older version do not tell these.
+            scale_out=told.get("scale_out", False),
+            reasoning=told.get("reasoning", False),
+            fingerprint=told.get("fingerprint"),
             max_model_len=int(told["max_model_len"]),
             max_tokens=told["max_tokens"],
             most_tokens=told["most_tokens"],

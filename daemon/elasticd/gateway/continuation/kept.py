@@ -70,7 +70,8 @@ class KeptStream:
         self.done = True
         out = b""
         if (self._terms.usage or self._facts.always_usage) and not told.usage and not told.done:
-            out += packed({**self._head(told), "choices": [], "usage": self._usage(told)})
+            document = {**self._head(told), "choices": [], "usage": self._usage(told)}
+            out += packed(document | self._fingerprint(told))
         if not told.done:
             out += event(DONE)
         return out
@@ -81,15 +82,20 @@ class KeptStream:
         document = {**self._head(told), "choices": [choice]}
         if terms.running_usage or self._facts.always_usage:
             document["usage"] = self._usage(told)
-        elif choice["finish_reason"] and not terms.usage and told.fingerprint is not None:
-            document["system_fingerprint"] = told.fingerprint
+        if choice["finish_reason"] and not (terms.usage or self._facts.always_usage):
+            document |= self._fingerprint(told)
         return packed(document)
+
+    def _fingerprint(self, told: Told) -> dict[str, str]:
+        """On the last event that is told, as the engine has it."""
+        own = told.fingerprint or self._facts.fingerprint
+        return {} if own is None else {"system_fingerprint": own}
 
     def _head(self, told: Told) -> dict[str, Any]:
         name = "chat.completion.chunk" if self._terms.kind is Kind.CHAT else "text_completion"
         return {"id": told.id, "object": name, "created": told.created, "model": told.model}
 
-    def _usage(self, told: Told) -> dict[str, int]:
+    def _usage(self, told: Told) -> dict[str, Any]:
         prompt, completion = len(told.prompt), len(told.ids)
         return {
             "prompt_tokens": prompt,

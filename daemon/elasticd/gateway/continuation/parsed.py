@@ -8,13 +8,20 @@ told all ids before, and what of their meaning cannot be read from them. Pure: b
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from elasticd.gateway.continuation.derender import CannotDerender, Derender, delta_of
+from elasticd.gateway.continuation.derender import CannotDerender, Derender, as_json, delta_of
 from elasticd.gateway.continuation.engine import EngineFacts
 from elasticd.gateway.continuation.ids import without_ids_and_empty
 from elasticd.gateway.continuation.kept import Broken, KeptStream
-from elasticd.gateway.continuation.record import ParsedTold, Unreadable, documents, read_parsed
+from elasticd.gateway.continuation.record import (
+    ParsedTold,
+    Told,
+    Unreadable,
+    documents,
+    read_parsed,
+)
 from elasticd.gateway.continuation.render import generate_body
 from elasticd.gateway.continuation.seam import Rest
 from elasticd.gateway.continuation.terms import Terms
@@ -22,6 +29,8 @@ from elasticd.gateway.continuation.terms import Terms
 RENDER = "/v1/chat/completions/render"
 GENERATE = "/inference/v1/generate"
 DERENDER = "/v1/chat/completions/derender"
+REASONING = "/elasticd/reasoning"
+"""Answered by the engine's guard."""
 
 
 class ParsedSeam(KeptStream):
@@ -29,8 +38,8 @@ class ParsedSeam(KeptStream):
 
     `keep` while the first one lives. Then, for each further one: `lost`, `rendered`, and as long as
     it is not `done`: `take` what is generated, and ask each `question` for the ids so far, whose
-    answer is `derendered`. Ids that no client has seen when a replica is lost are forgotten.
-    `request`: the client's own, JSON.
+    answer is `derendered`, after what there is to `count` was `counted`. Ids that no client has
+    seen when a replica is lost are forgotten. `request`: the client's own, JSON.
     """
 
     def __init__(self, terms: Terms, facts: EngineFacts, request: bytes) -> None:
@@ -44,6 +53,8 @@ class ParsedSeam(KeptStream):
         self._last: tuple[str, Any, list[int]] | None = None
         self._asked: list[int] = []
         self._ends = False
+        self._pieces: list[int] = []
+        self._reasoning: int | None = None
 
     def lost(self) -> Rest | None:
         """The replica is no more; `None`: the next one is asked to render. Raises `Unreadable`
@@ -51,6 +62,7 @@ class ParsedSeam(KeptStream):
         self.losses += 1
         if self._told is None:
             self._told = read_parsed(self._all_kept())
+            self._pieces = [*self._told.chunks]
         self._new, self._last = [], None
         return Rest(self._end(self._told)) if self._told.finish is not None else None
 
@@ -95,6 +107,30 @@ class ParsedSeam(KeptStream):
         reason = last[0] if last is not None and self._ends else None
         return self._derender.body(told, self._asked, reason)
 
+    def count(self) -> bytes | None:
+        """The body that asks how much of what is asked for, and all before, is reasoning; `None`:
+        nobody wants to know."""
+        terms, told = self._terms, self._told
+        assert told is not None
+        always = self._facts.always_usage
+        if not (terms.running_usage or always or (terms.usage and self._ends)):
+            return None
+        if not self._facts.reasoning:
+            return None
+        ids = [*told.ids, *self._asked]
+        since = [1] * (len(ids) - sum(self._pieces))  # as an engine gives them that is not in haste
+        reason = self._last[0] if self._ends and self._last is not None else None
+        lens = [*self._pieces, *since]
+        question = {"prompt": told.prompt, "ids": ids, "lens": lens, "reason": reason}
+        return b'{"request":%b,%b' % (self._request, as_json(question)[1:])
+
+    def counted(self, data: bytes | None) -> None:
+        """The answer to it; `None`: there is none, and usage tells nothing of it."""
+        try:
+            self._reasoning = None if data is None else int(json.loads(data)["reasoning_tokens"])
+        except (ValueError, KeyError, TypeError):
+            self._reasoning = None
+
     def derendered(self, data: bytes) -> bytes:
         """The answer to it as the client's stream would have it. Raises `Broken`."""
         told, terms = self._told, self._terms
@@ -123,6 +159,12 @@ class ParsedSeam(KeptStream):
             choice["stop_reason"] = stopped_by
         choice["token_ids"] = ids if self._terms.wants_ids else None
         return self._event(told, choice)
+
+    def _usage(self, told: Told) -> dict[str, Any]:
+        usage = super()._usage(told)
+        if self._reasoning is not None:
+            usage["completion_tokens_details"] = {"reasoning_tokens": self._reasoning}
+        return usage
 
     def _take(self, document: dict[str, Any]) -> None:
         if "error" in document:
