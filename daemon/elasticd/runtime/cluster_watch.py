@@ -36,7 +36,7 @@ class PollTimes:
     wait: float = 2.0
     late: float = 10.0
     retry: float = 1.0
-    spacing: float = 0.1
+    spacing: float = 0.05
 
 
 class ClusterWatch:
