@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 _PRIVATE = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _NET = "198.18"
@@ -41,11 +41,12 @@ def come_up() -> None:
 
 
 class FarMachine:
-    """One machine; `number` from 1 on. What it runs is reached at `address`."""
+    """One machine; `number` from 1 on. What it runs is reached at `address`, and reaches us at
+    `hub`."""
 
     def __init__(self, number: int) -> None:
         self.address = f"{_NET}.{number}.2"
-        self._hub = f"{_NET}.{number}.1"
+        self.hub = f"{_NET}.{number}.1"
         self._link, self._far_link = f"near{number}", f"far{number}"
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -59,7 +60,7 @@ class FarMachine:
         self._enter = ["nsenter", "--net", f"--target={holder.pid}"]
         peer = ("peer", "name", self._far_link, "netns", str(holder.pid))
         _run("ip", "link", "add", self._link, "type", "veth", *peer)
-        _run("ip", "address", "add", f"{self._hub}/30", "dev", self._link)
+        _run("ip", "address", "add", f"{self.hub}/30", "dev", self._link)
         _run("ip", "link", "set", self._link, "up")
         _run(*self._enter, "ip", "address", "add", f"{self.address}/30", "dev", self._far_link)
         _run(*self._enter, "ip", "link", "set", "lo", "up")
@@ -76,9 +77,9 @@ class FarMachine:
             process.kill()
             process.wait()
 
-    def start(self, *command: str) -> subprocess.Popen[bytes]:
-        """Runs a program on the machine."""
-        process = subprocess.Popen([*self._enter, *command])
+    def start(self, *command: str, **more: Any) -> subprocess.Popen[bytes]:
+        """Runs a program on the machine; `more` is as for `Popen`."""
+        process = subprocess.Popen([*self._enter, *command], **more)
         self._processes.append(process)
         return process
 

@@ -1,4 +1,7 @@
-"""A replica that is cut off: a link of a network of our own is really taken down."""
+"""A replica that is cut off: a link of a network of our own is really taken down.
+
+What becomes of the machine behind such a link is in `tests/ray_side/test_cut_off.py`.
+"""
 
 from __future__ import annotations
 
