@@ -94,6 +94,19 @@ async def test_what_goes_on_may_break_off_again() -> None:
         check_whole(body, expected(CONTEXT, 20), seams=2)
 
 
+async def test_the_log_tells_who_goes_on_with_a_stream() -> None:
+    async with (
+        StubEngine(itl_ms=1, fault="rst", fault_after=4) as dying,
+        StubEngine(itl_ms=1) as living,
+        continuing(dying.endpoint("a"), living.endpoint("b")) as s,
+    ):
+        await told(s, max_tokens=20)
+        [broken] = [e for e in s.logs if e["event"] == "stream broken"]
+        [goes_on] = [e for e in s.logs if e["event"] == "stream goes on"]
+        assert (broken["replica"], goes_on["replica"]) == ("a", "b")
+        assert broken["request_id"] == goes_on["request_id"]
+
+
 async def test_a_request_under_which_three_replicas_were_lost_is_given_up_and_named() -> None:
     deadly = {"itl_ms": 1, "fault": "rst", "fault_after": 4}
     async with (

@@ -200,6 +200,8 @@ class Dispatcher:
             self._check_fault(lease, opening, replay)
         if journey.begun:
             check_goes_on(opening)
+            replica = lease.endpoint.replica_id
+            _log.info("stream goes on", request_id=call.request_id, replica=replica)
         if opening.head.status not in _FAULTS:
             self._desk.replica_answered(lease)
             if replay.suspect is not None:
