@@ -30,18 +30,17 @@ from elasticd.gateway.failures import (
     ReplicaLost,
     ReplicaRefused,
     ReplicaSilent,
-    failure_told,
 )
 from elasticd.gateway.http.exchange import Exchange
 from elasticd.gateway.journey import Journey, check_goes_on
 from elasticd.gateway.leaving import Leaving
+from elasticd.gateway.opener import Opener
 from elasticd.gateway.outcomes import Outcomes
 from elasticd.gateway.parsed_answer import Leased
 from elasticd.gateway.refusal import in_shape
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
-from elasticd.gateway.stall import Stalled, Stalls
 from elasticd.gateway.suspicion import Suspects, Suspicion, is_silent
 from elasticd.traffic.retries import RetryBudget
 from elasticd.traffic.routing import replica_key
@@ -80,13 +79,13 @@ class Dispatcher:
         self._outcomes = outcomes
         self._leaving = leaving
         self._loop = asyncio.get_running_loop()
-        self._stalls = Stalls()
+        self._opener = Opener()
         self._budget = RetryBudget()
         self._suspects = Suspects()
 
     def close(self) -> None:
         """Stops looking for silent replicas."""
-        self._stalls.close()
+        self._opener.close()
 
     def reconfigure(self, config: GatewayConfig) -> None:
         """Other limits for requests from now on."""
@@ -194,7 +193,7 @@ class Dispatcher:
     async def _opened(self, lease: Lease, journey: Journey, exchange: Exchange) -> Opening:
         """The start of the answer, once it is one. Raises `ReplicaFailed`."""
         call, reply, replay = journey.call, journey.reply, journey.replay
-        start = self._open(exchange, call.streamed)
+        start = self._opener.open(exchange, call.streamed, self._config)
         opening = await (reply.patiently(start) if call.streamed else start)
         if opening.head.status in _FAULTS and not journey.begun:
             self._check_fault(lease, opening, replay)
@@ -216,36 +215,6 @@ class Dispatcher:
         """Raises `EngineFault` if another replica should try, and the answer can be kept."""
         if opening.complete and replay.may_retry_faults and self._desk.has_another(lease):
             raise EngineFault(opening)
-
-    async def _open(self, exchange: Exchange, streamed: bool) -> Opening:
-        """Up to the first whole event of a stream, or the end of any other answer."""
-        try:
-            with self._stalls.first_byte_within(self._config.first_byte_timeout, exchange.pulse):
-                opening = await self._read_opening(exchange, streamed)
-        except Stalled as stalled:
-            raise ReplicaSilent(stalled.seconds) from stalled
-        failure = failure_told(opening.head.status, opening.data)
-        if failure is not None:
-            raise failure
-        return opening
-
-    async def _read_opening(self, exchange: Exchange, streamed: bool) -> Opening:
-        head = await exchange.open()
-        if head.status == 503:
-            raise ReplicaBusy("status 503")
-        if head.status < 200:
-            return in_shape(Opening(head, b"", complete=True))
-        # A client that asked for a stream wants bytes as they come, also if they are no events.
-        flowing = streamed and head.status < 300 and not head.json and not head.events
-        most = 0 if flowing else self._config.answer_buffer
-        held = bytearray()
-        while data := await exchange.read():
-            held += data
-            if head.events and (b"\n\n" in held or b"\r\n\r\n" in held):
-                return Opening(head, bytes(held), complete=False)
-            if len(held) > most:
-                return Opening(head, bytes(held), complete=False)
-        return Opening(head, bytes(held), complete=True)
 
     def _note(self, lease: Lease, failure: ReplicaFailed) -> None:
         """Sets the replica aside and reports it, unless the request alone may be to blame."""
