@@ -82,6 +82,8 @@ def parsed_questions() -> list[Question]:
         Question("stop_token_ids", {**note, **usual}, made=_stopped),
         Question("stop_token_ids in a thought", {**thought, **usual}, made=_stopped),
         Question("logit_bias", {**thought, **usual}, made=_biased),
+        Question("ignore_eos", {**thought, "max_tokens": 330, "ignore_eos": True}),
+        Question("ignore_eos after a call", {**chats["call 0"], **usual, "ignore_eos": True}),
         Question("min_tokens", {**thought, "max_tokens": 300, "min_tokens": 290}),
     ]
 

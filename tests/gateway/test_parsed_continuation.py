@@ -163,8 +163,7 @@ async def check_ends(s: Stand, living: StubEngine, why: str, **fields: Any) -> N
     "fields",
     [
         {"stop": "x"},
-        {"ignore_eos": True},
-        {"include_stop_str_in_output": True},
+        {"include_stop_str_in_output": True, "stop_token_ids": [5]},
         {"include_reasoning": False},
         {"logprobs": True},
         {"tool_choice": "required"},

@@ -117,3 +117,50 @@ async def test_how_much_was_reasoning_is_not_told_where_it_is_not_known() -> Non
         assert status == 404
     status, _ = await told(REASONING_PATH, vllm(), body=b"{}")
     assert status == 401
+
+
+class Given:
+    """A model of pydantic's, as far as it is used."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    @classmethod
+    def model_validate(cls, given: Any) -> Given:
+        return cls(given)
+
+
+class Derenderer:
+    """vLLM's, which parses each piece in order; its parser counts what it was given."""
+
+    class parser:  # noqa: N801
+        def __init__(self) -> None:
+            self.pieces: list[int] = []
+
+        def count_reasoning_tokens(self, ids: tuple[int, ...]) -> int:
+            return len(ids) * 100 + len(self.pieces)
+
+    def _derender_chat_stream_parsed(
+        self,
+        parser_cls: Any,
+        model: str,
+        generate_chunk: Given,
+        state: Given,
+        chat_request: Given,
+        prompt_tokens: int | None,
+        prompt_token_ids: list[int],
+    ) -> None:
+        parser = parser_cls()
+        parser.pieces += state.given["output_chunk_lens"]
+        assert chat_request.given == {"model": "m"}
+        assert prompt_token_ids == [9, 9]
+        assert generate_chunk.given["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_how_much_was_reasoning_is_counted_by_the_engines_own_parser() -> None:
+    app = vllm()
+    app.state.online_derenderer = Derenderer()
+    asked = {"request": {"model": "m"}, "prompt": [9, 9], "ids": [1, 2, 3], "lens": [2, 1]}
+    body = json.dumps({**asked, "reason": "stop"}).encode()
+    status, answer = await told(REASONING_PATH, app, KEY, body=body)
+    assert (status, json.loads(answer)) == (200, {"reasoning_tokens": 302})

@@ -1,15 +1,15 @@
 """How much of an answer was reasoning, as its engine's own stream would have counted it.
 
 That count is made by the parser while it parses, piece by piece, and neither generating nor
-derendering tells it. So all pieces are parsed once more, in a thread, with vLLM's own replay. The
-attributes are vLLM's and may change with its version: then it is not known.
+derendering tells it. So all pieces are parsed once more, with vLLM's own replay. The attributes are
+vLLM's and may change with its version: then it is not known. Standard library only.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, get_type_hints
 
 REASONING_PATH = "/elasticd/reasoning"
 
@@ -28,12 +28,8 @@ def count_reasoning(scope: MutableMapping[str, Any], question: bytes) -> bytes |
 
 
 def _count(derenderer: Any, asked: dict[str, Any]) -> int:
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-    from vllm.entrypoints.scale_out.token_in_token_out.protocol import (
-        DerenderStreamState,
-        GenerateTokensStreamResponse,
-    )
-
+    replay = derenderer._derender_chat_stream_parsed
+    kinds = get_type_hints(replay)  # the server's own classes
     made: list[Any] = []
 
     def parser(*args: Any, **more: Any) -> Any:
@@ -41,12 +37,13 @@ def _count(derenderer: Any, asked: dict[str, Any]) -> int:
         return made[-1]
 
     end = {"index": 0, "token_ids": [], "finish_reason": asked["reason"]}
-    derenderer._derender_chat_stream_parsed(
+    before = {"output_token_ids": asked["ids"], "output_chunk_lens": asked["lens"]}
+    replay(
         parser,
         "",
-        GenerateTokensStreamResponse.model_validate({"choices": [end]}),
-        DerenderStreamState(output_token_ids=asked["ids"], output_chunk_lens=asked["lens"]),
-        ChatCompletionRequest.model_validate(asked["request"]),
+        kinds["generate_chunk"].model_validate({"choices": [end]}),
+        kinds["state"].model_validate(before),
+        kinds["chat_request"].model_validate(asked["request"]),
         None,
         asked["prompt"],
     )

@@ -19,6 +19,7 @@ _AS_USUAL: dict[str, tuple[Any, ...]] = {
     "prompt_logprobs": (None,),
     "thinking_token_budget": (None,),
     "repetition_detection": (None,),
+    "watermarking": (None, False),
 }
 """Sampling parameters, also those that the server sets by itself or makes of tools: what goes on
 exactly has them at one of these values."""
@@ -43,6 +44,8 @@ def generate_body(data: bytes, prompt: Sequence[int], emitted: Sequence[int]) ->
     for name, usual in _AS_USUAL.items():
         if sampling.get(name) not in usual:
             raise Unreadable(f"`{name}` is set where it was rendered")
+    if sampling.get("ignore_eos") and sampling.get("skip_special_tokens", True):
+        raise Unreadable("`ignore_eos` is set, and tokens without text are not shown to its parser")
     if left <= 0:
         return None
     rendered |= {"token_ids": [*prompt, *emitted], "stream": True, "stream_options": None}

@@ -80,12 +80,9 @@ def terms_of(path: str, fields: Mapping[str, Any]) -> Terms | NotContinued:
 
 
 def parsed_terms(terms: Terms) -> Terms | NotContinued:
-    """The same where a parser is on the stream: text is cut there as it comes from the model."""
-    for name, told in (
-        ("stop", terms.stop),
-        ("include_stop_str_in_output", terms.include_stop),
-        ("ignore_eos", terms.sampling.get("ignore_eos")),
-    ):
+    """The same where a parser is on the stream: it would be given what ends an answer, too."""
+    shown_token = terms.include_stop and terms.sampling.get("stop_token_ids")
+    for name, told in (("stop", terms.stop), ("include_stop_str_in_output", shown_token)):
         if told:
             return NotContinued(f"`{name}` is not continued where a parser is on the stream")
     return terms
