@@ -96,6 +96,22 @@ _STATUS: dict[str, Any] = {
             "cause": "",
         },
     ],
+    "departures": [
+        {
+            "node_id": "k3f9-4-0",
+            "age": 300.0,
+            "why": "interruption notice, 30 s left",
+            "models": ["tiny"],
+            "notice": 30.0,
+            "taken_back": False,
+            "ended_after": 28.0,
+            "whole_after": 74.0,
+            "finished": 3,
+            "continued": 41,
+            "restarted": 2,
+            "lost": 0,
+        }
+    ],
     "pools": [{"name": "here", "listed_age": 1.0, "last_error": "", "blocked": "", "foreign": 0}],
     "recent": [{"at": 988.0, "subject": "model:tiny", "text": "one more replica: 15 requests"}],
 }

@@ -316,6 +316,20 @@ def test_why_tells_the_chain_of_reasons_and_what_is_in_the_way() -> None:
     assert "lately 12s ago: one more replica: 15 requests" in text
 
 
+def test_why_tells_what_became_of_nodes_that_went() -> None:
+    status = sample_status()
+    departure = {
+        **{"node_id": "k3f9-4-9", "age": 240.0, "why": "notice", "models": ["tiny"]},
+        **{"notice": None, "taken_back": False, "ended_after": 31.0, "whole_after": None},
+        **{"finished": 3, "continued": 41, "restarted": 2, "lost": 0},
+    }
+    status["departures"] = [departure, {**departure, "node_id": "k3f9-4-8", "models": ["other"]}]
+    text = " ".join(why(status).split())
+    assert "k3f9-4-9 went out of service after 31s: 3 finished there, 41 continued" in text
+    assert "not yet at full strength" in text
+    assert "k3f9-4-8" not in text
+
+
 def test_ages_that_grow_are_no_change_and_phases_are() -> None:
     now, later = sample_status(), sample_status(at=1001.0, cluster_seen_age=1.4)
     later["nodes"][0].update(age=701.0, phase_age=601.0, last_seen_age=1.0)

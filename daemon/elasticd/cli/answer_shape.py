@@ -171,6 +171,15 @@ _SPEND = object_of(
     },
     {"unrated": _TEXTS, **keys(dict_of(_SHARE), "pools models")},
 )
+_DEPARTURE = object_of(
+    {"node_id": text, "age": number, "models": _TEXTS},
+    {
+        **keys(number, "notice ended_after whole_after"),
+        **keys(whole, "finished continued restarted lost"),
+        **keys(text, "why"),
+        "taken_back": flag,
+    },
+)
 _RELOAD = object_of(
     {},
     {
@@ -206,6 +215,7 @@ STATUS = object_of(
     },
     {
         "replicas": list_of(_REPLICA),
+        "departures": list_of(_DEPARTURE),
         "unmanaged": list_of(object_of(keys(text, "node_id pool"))),
         "recent": list_of(object_of({}, {"at": number, **keys(text, "subject text")})),
     },

@@ -11,7 +11,7 @@ from elasticd.cli.admin_client import AdminClient
 from elasticd.cli.output import print_json, say, tell
 from elasticd.cli.spinner import Spinner
 from elasticd.errors import NotReachable
-from elasticd.ops.durations import age
+from elasticd.ops.status_departures import counts, departed, numbers
 from elasticd.ops.text_table import clean
 
 _POLL = 0.5
@@ -26,7 +26,6 @@ _SILENT = 60.0
 
 _REPEAT = 15.0
 
-_COUNTS = ("finished", "continued", "restarted", "lost")
 _LEFT = ("terminating", "gone")
 
 
@@ -93,7 +92,7 @@ def _follow(
         if outcome is None and _phase(status, node_id) in _LEFT:
             return None, True
         if outcome is not None:
-            if last is None or _gist(outcome) != _gist(last):
+            if last is None or numbers(outcome) != numbers(last):
                 changed = heard
             last = outcome
             if _is_over(outcome) and heard - changed >= _SETTLED:
@@ -121,38 +120,21 @@ def _phase(status: Mapping[str, Any], node_id: str) -> str:
 def _is_over(outcome: Mapping[str, Any]) -> bool:
     if outcome.get("taken_back"):
         return True
-    return outcome["ended_after"] is not None and outcome["whole_after"] is not None
-
-
-def _gist(outcome: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(outcome.get(name) for name in (*_COUNTS, "ended_after", "whole_after"))
-
-
-def _counts(outcome: Mapping[str, Any]) -> str:
-    words = ("finished there", "continued elsewhere", "started again", "lost")
-    parts = (f"{outcome.get(name, 0)} {word}" for name, word in zip(_COUNTS, words, strict=True))
-    return ", ".join(parts)
+    return outcome.get("ended_after") is not None and outcome.get("whole_after") is not None
 
 
 def _waits_for(node_id: str, outcome: Mapping[str, Any] | None) -> str:
     if outcome is None:
         return f"{node_id} to go"
-    if outcome["ended_after"] is None:
-        return f"what runs on {node_id}: {_counts(outcome)}"
-    return f"full strength of {', '.join(map(clean, outcome['models']))}: {_counts(outcome)}"
+    if outcome.get("ended_after") is None:
+        return f"what runs on {node_id}: {counts(outcome)}"
+    return f"full strength of {', '.join(map(clean, outcome['models']))}: {counts(outcome)}"
 
 
 def sentence(node_id: str, outcome: Mapping[str, Any] | None, complete: bool) -> str:
     """What became of it, for people."""
-    if outcome is None:
-        return (
-            f"{node_id}: nothing served there; its machine is given back"
-            if complete
-            else f"{node_id} has not gone; `elasticd status --why {node_id}` tells more"
-        )
-    if outcome.get("taken_back"):
-        return f"{node_id} stays, its drain was taken back: {_counts(outcome)}"
-    ended, whole = outcome["ended_after"], outcome["whole_after"]
-    out = "still drains" if ended is None else f"went out of service after {age(ended)}"
-    strength = "not yet at full strength" if whole is None else f"full strength after {age(whole)}"
-    return f"{node_id} {out}: {_counts(outcome)}; {strength}"
+    if outcome is not None:
+        return departed(outcome)
+    if complete:
+        return f"{node_id}: nothing served there; its machine is given back"
+    return f"{node_id} has not gone; `elasticd events` tells more"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from elasticd.ops.durations import age
+from elasticd.ops.status_departures import departures_of
 from elasticd.ops.status_money import money_problems, share, spend_line
 from elasticd.ops.status_observing import observing
 from elasticd.ops.status_problems import Thing, problems, remarks
@@ -58,6 +59,7 @@ def _chapters(status: Thing, model: Thing) -> Iterator[tuple[str, list[str]]]:
     yield "waits", list(_waiting(status, name))
     yield "pools", list(_pools(status, model))
     yield "costs", list(_costs(status, model))
+    yield "left", list(departures_of(status, name))
     yield "lately", list(_lately(status, name))
 
 
