@@ -21,6 +21,7 @@ from tests.gateway.harness import (
     eventually,
     stand,
 )
+from tests.traffic.tables import endpoint, route, table
 
 
 async def says_nothing(c: Connection) -> None:
@@ -170,3 +171,14 @@ async def test_one_timer_gives_up_each_wait_in_its_time() -> None:
     with stalls.first_byte_within(0.01, Pulse()):
         pass
     stalls.close()
+
+
+async def test_the_pace_of_a_listed_replica_outlives_its_requests() -> None:
+    relay = Relay(connect_timeout=5.0)
+    listed, gone = endpoint("a"), endpoint("b")
+    relay.follow(table(route(listed)))
+    for each in (listed, gone):
+        relay.pulse(each).longest = 0.5
+    assert relay.pulse(listed).longest == 0.5
+    assert relay.pulse(gone).longest == 0.0
+    await relay.aclose()

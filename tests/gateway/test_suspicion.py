@@ -217,7 +217,8 @@ async def piped(
             except ReplicaSilent as silent:
                 error = silent
         if error is not None:
-            await engine.connections[0].left.wait()
+            async with asyncio.timeout(10):
+                await engine.connections[0].left.wait()
         pool.close()
     return bytes(got), error, engine
 
@@ -265,14 +266,16 @@ async def test_a_sleep_of_our_own_is_no_silence_of_a_replica() -> None:
     async def speaks(c: Connection) -> None:
         await c.head()
         await c.chunk(b"one ")
-        await asked_on.wait()
+        await woken.wait()
         await c.chunk(b"two")
         await c.end()
+        await c.until_client_leaves()
 
-    def sleep(exchange: Exchange) -> None:
-        loop.call_later(0.1, lambda: (time.sleep(0.9), asked_on.set()))
+    def sleep() -> None:
+        time.sleep(0.9)
+        loop.call_soon(loop.call_soon, woken.set)
 
-    asked_on = asyncio.Event()
-    got, error, _ = await piped(speaks, sleep, seconds=0.5)
+    woken = asyncio.Event()
+    got, error, _ = await piped(speaks, lambda _: loop.call_later(0.1, sleep), seconds=0.5)
     assert error is None
     assert got == b"one two"

@@ -58,27 +58,30 @@ class Desk:
     def claim(self, ask: Ask) -> Claim:
         """A new request's place in the queue. The scaler hears at once of the first one, and of
         each for which there is no replica; never of one that may not wait."""
-        was_idle = self._admission.idle
-        ticket, outcomes = self._admission.submit(ask, self._now())
+        was_idle, now = self._admission.idle, self._now()
+        ticket, outcomes = self._admission.submit(ask, now)
         mine = next((o for o in outcomes if o.ticket is ticket), None)
-        wanting = mine is None and not self._admission.has_replica(ask.model, self._now())
+        wanting = mine is None and not self._admission.has_replica(ask.model, now)
         if wanting or (was_idle and not isinstance(mine, Rejected)):
             self._poke()
-        return self._claim(ticket, outcomes)
+        return self._claim(ticket, outcomes, now)
 
     def claim_again(self, lease: Lease, *, lost: bool, begun: bool = False) -> Claim:
         """The place of a request whose replica failed it, see `Admission.retry`; its former claim
         has been left."""
-        return self._claim(*self._admission.retry(lease, self._now(), lost=lost, begun=begun))
+        now = self._now()
+        return self._claim(*self._admission.retry(lease, now, lost=lost, begun=begun), now)
 
     def leave(self, ticket: Ticket) -> None:
         """Ends a claim; the slot goes to the next request at once."""
         self._waiting.pop(ticket.id, None)
-        self._perform(self._admission.leave(ticket.id, self._now()))
+        now = self._now()
+        self._perform(self._admission.leave(ticket.id, now), now)
 
     def apply(self, table: RoutingTable) -> None:
         """Puts a new table in force."""
-        self._perform(self._admission.apply(table, self._now()))
+        now = self._now()
+        self._perform(self._admission.apply(table, now), now)
 
     def replica_failed(self, lease: Lease) -> None:
         """Sets the replica aside for a while."""
@@ -86,8 +89,9 @@ class Desk:
 
     def replica_answered(self, lease: Lease) -> None:
         """The replica works."""
-        if outcomes := self._admission.answered(lease.endpoint, self._now()):
-            self._perform(outcomes)
+        now = self._now()
+        if outcomes := self._admission.answered(lease.endpoint, now):
+            self._perform(outcomes, now)
 
     def has_another(self, lease: Lease) -> bool:
         """Whether there is a replica, full or not, that this request has not tried yet."""
@@ -110,13 +114,14 @@ class Desk:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _claim(self, ticket: Ticket, outcomes: Iterable[Outcome]) -> Claim:
+    def _claim(self, ticket: Ticket, outcomes: Iterable[Outcome], now: float) -> Claim:
         granted: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         self._waiting[ticket.id] = granted
-        self._perform(outcomes)
+        self._perform(outcomes, now)
         return Claim(self, ticket, granted)
 
-    def _perform(self, outcomes: Iterable[Outcome]) -> None:
+    def _perform(self, outcomes: Iterable[Outcome], now: float) -> None:
+        """`now`: that of the outcomes. What falls due in between must not be passed over."""
         for outcome in outcomes:
             waiting = self._waiting.pop(outcome.ticket.id)
             if waiting.done():
@@ -125,18 +130,18 @@ class Desk:
                 waiting.set_result(outcome.lease)
             else:
                 waiting.set_exception(turned_away(outcome))
-        self._arm()
+        self._arm(now)
 
-    def _arm(self) -> None:
+    def _arm(self, now: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        now = self._now()
         wake_at = self._admission.wake_at(now)
         if wake_at is not None:
-            delay = max(0.0, wake_at - now)
+            delay = max(0.0, wake_at - self._now())
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self._perform(self._admission.tick(self._now()))
+        now = self._now()
+        self._perform(self._admission.tick(now), now)

@@ -286,9 +286,13 @@ class Exchange:
 
     def _look(self) -> None:
         now, waited = self._loop.time(), 0.0
+        late = now - self._look_at
+        if self._silent_since is not None and late > _LATE:
+            # We were away, and what came meanwhile may not be read yet.
+            self._silent_since += late
+            self._look_again(_LATE, now)
+            return
         if self._silent_since is not None:
-            if now - self._look_at > _LATE:  # we were away: what came meanwhile is not read yet
-                self._silent_since += now - self._look_at
             waited = now - self._silent_since
             if failure := self._silence(waited, now):
                 self._give_up(failure)
@@ -296,6 +300,9 @@ class Exchange:
         pause = self._limit - waited
         if self._suspicion is not None:
             pause = min(pause, self._suspicion.next_look(waited, now))
+        self._look_again(pause, now)
+
+    def _look_again(self, pause: float, now: float) -> None:
         self._look_at = now + pause
         self._timer = self._loop.call_later(pause, self._look)
 
