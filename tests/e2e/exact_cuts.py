@@ -16,103 +16,24 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elasticd.demo.texts import PLAIN
+import aiohttp
+
 from elasticd.gateway.continuation.seam import MARK
 from elasticd.routing_table import Endpoint
 from elasticd.settings.paths import demo_model_dir
 from tests.e2e.cut_proxy import CutProxy
-from tests.e2e.memorised_model import PARSER_ARGS, TOOL_FIELDS, build_memorised_model
-from tests.e2e.real_engine import KEY, real_engine
+from tests.e2e.cut_questions import Question, parsed_questions, plain_questions
+from tests.e2e.memorised_model import PARSER_ARGS
+from tests.e2e.real_engine import KEY, MODEL, real_engine
 from tests.gateway.merged import Merged
 from tests.gateway.test_continuation import continuing
 from tests.traffic.tables import endpoint
-
-CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
-_USAGE = {"stream_options": {"include_usage": True}}
-_RUNNING = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-
-
-@dataclass(frozen=True)
-class Question:
-    """One request, by what is special about it."""
-
-    name: str
-    fields: dict[str, Any]
-    path: str = CHAT
-    made: Callable[[list[int]], dict[str, Any]] | None = None
-    """Fields made of the ids of the answer without them, so that they matter."""
-
-
-def _stopped(ids: list[int]) -> dict[str, Any]:
-    """By the token that first comes latest before the end."""
-    late = max((ids.index(i), i) for i in set(ids[:-1]))
-    return {"stop_token_ids": [late[1]]}
-
-
-def _biased(ids: list[int]) -> dict[str, Any]:
-    """Against a token from the middle on, wherever it stands."""
-    return {"logit_bias": {str(ids[len(ids) // 2]): -100}}
-
-
-def parsed_questions() -> list[Question]:
-    """For an engine with a parser."""
-    chats = {chat.name: chat.fields for chat in build_memorised_model()}
-    plain = {"messages": [{"role": "user", "content": PLAIN[0].prompt}], "max_tokens": 300}
-    usual = {"max_tokens": 700, **_USAGE}
-    note, thought = chats["call 1"], chats["thought 0"]
-    return [
-        *(Question(name, {**fields, **usual}) for name, fields in chats.items()),
-        Question("no thoughts", {**plain, **TOOL_FIELDS}),
-        Question("limit in a call", {**note, **_USAGE, "max_tokens": 120}),
-        Question("limit in a thought", {**thought, **_RUNNING, "max_completion_tokens": 60}),
-        Question("ids", {**chats["call 3"], "max_tokens": 700, "return_token_ids": True}),
-        Question("no limit", {**note, **_USAGE}),
-        Question("tool_choice none", {**note, **usual, "tool_choice": "none"}),
-        Question(
-            "no thinking",
-            {**thought, **usual, "chat_template_kwargs": {"enable_thinking": False}},
-        ),
-        Question("priority", {**note, **usual, "priority": 5}),
-        Question("stop_token_ids", {**note, **usual}, made=_stopped),
-        Question("stop_token_ids in a thought", {**thought, **usual}, made=_stopped),
-        Question("logit_bias", {**thought, **usual}, made=_biased),
-        Question("ignore_eos", {**thought, "max_tokens": 330, "ignore_eos": True}),
-        Question("ignore_eos after a call", {**chats["call 0"], **usual, "ignore_eos": True}),
-        Question("min_tokens", {**thought, "max_tokens": 300, "min_tokens": 290}),
-    ]
-
-
-def plain_questions() -> list[Question]:
-    """For an engine without."""
-    chat = {"messages": [{"role": "user", "content": PLAIN[1].prompt}], "max_tokens": 250}
-    text = {"prompt": PLAIN[0].body[:20], "max_tokens": 200}
-    special: dict[str, dict[str, Any]] = {
-        "nothing": {},
-        "tool_choice none": {**TOOL_FIELDS, "tool_choice": "none"},
-        "chat_template_kwargs": {"chat_template_kwargs": {"enable_thinking": False}},
-        "priority": {"priority": 5},
-        "stop_token_ids": {},
-        "logit_bias": {},
-        "min_p": {"min_p": 0.1, "top_p": 0.9, "top_k": 5, "temperature": 0},
-        "user": {"user": "u", "metadata": {"a": "b"}},
-        "ids": {"return_token_ids": True},
-    }
-    made = {"stop_token_ids": _stopped, "logit_bias": _biased}
-    chats = [
-        Question(name, {**chat, **_USAGE, **more}, made=made.get(name))
-        for name, more in special.items()
-    ]
-    common = [n for n in special if n not in ("tool_choice none", "chat_template_kwargs")]
-    texts = [
-        Question(f"{n}, text", {**text, **_USAGE, **special[n]}, TEXT, made.get(n)) for n in common
-    ]
-    return chats + texts
 
 
 @dataclass
@@ -124,15 +45,28 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
 
 
+async def ask_engine(question: Question, port: int) -> bytes:
+    """The whole stream as its engine gives it, without a gateway."""
+    fields = {**_always(question), "model": MODEL}
+    url, key = f"http://127.0.0.1:{port}{question.path}", {"Authorization": f"Bearer {KEY}"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url, json=fields, headers=key) as answer,
+    ):
+        return await answer.read()
+
+
+def _always(question: Question) -> dict[str, Any]:
+    return {"temperature": 0, "stream": True, "messages": None, **question.fields}
+
+
 async def ask(question: Question, *replicas: Endpoint) -> bytes:
     """The whole stream, as the gateway gives it."""
-    async with continuing(*replicas) as s:
-        fields = {"temperature": 0, "stream": True, "messages": None, **question.fields}
-        async with s.post(question.path, **fields) as answer:
-            body = await answer.read()
-            assert answer.status == 200, body
-            lost = [e["why"] for e in s.logs if e["event"] == "stream lost"]
-            return body + b"".join(f": {why}\n\n".encode() for why in lost)
+    async with continuing(*replicas) as s, s.post(question.path, **_always(question)) as answer:
+        body = await answer.read()
+        assert answer.status == 200, body
+        lost = [e["why"] for e in s.logs if e["event"] == "stream lost"]
+        return body + b"".join(f": {why}\n\n".encode() for why in lost)
 
 
 def meaning(body: bytes) -> dict[str, Any]:
@@ -150,10 +84,10 @@ def meaning(body: bytes) -> dict[str, Any]:
 
 
 def _counts(usage: dict[str, Any]) -> dict[str, Any]:
-    """How many tokens are reasoning differs by one or two with which of them came together."""
+    """How many tokens are reasoning differs between two undisturbed answers: the engine counts
+    differently where several came together."""
     details = usage.get("completion_tokens_details")
-    near = details and round(details["reasoning_tokens"], -1)
-    return {**usage, "completion_tokens_details": near}
+    return {**usage, "completion_tokens_details": details and set(details)}
 
 
 def places(events: int, cuts: int, choice: random.Random) -> list[int]:
@@ -177,6 +111,8 @@ async def cut_all(
         undisturbed = await ask(question, whole)
         expected, began = meaning(undisturbed), time.monotonic()
         events, wrong = undisturbed.count(b"data: "), len(tally.wrong)
+        if meaning(await ask_engine(question, port)) != expected:
+            tally.wrong.append(f"{question.name}: the engine itself says something else")
         for place in places(events, cuts, choice):
             fault = await cut(question, port, place, expected, twice and place % 2 == 1)
             tally.cuts += fault != "not cut"

@@ -1,5 +1,7 @@
 """Going on with a broken stream on another replica, so that its client notices nothing.
 
-`terms`: what of a request may be continued. `record`: what a client has been told. `text`: token
-ids to text, as the engine does it. `seam`: the two ends joined. `facts`: what is known of engines.
+`terms`: what of a request may be continued. `record`: what a client has been told. `kept`: what
+both ways have in common. `seam`: the two ends joined by ids alone; `text`: token ids to text, as
+the engine does it. `parsed`: the same behind a parser; `render`, `derender`: what is asked for it.
+`engine`, `engines`: what is known of engines.
 """
