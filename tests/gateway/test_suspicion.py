@@ -135,7 +135,7 @@ async def test_one_stuck_stream_is_moved_and_its_replica_stays_in_rotation() -> 
     async with (
         StubEngine(**HANGS) as sticky,
         StubEngine(itl_ms=2) as other,
-        continuing(sticky.endpoint("a", slots=9), stall_after=0.3) as s,
+        continuing(sticky.endpoint("a", slots=9), stall_after=1.0) as s,
     ):
         stuck = asyncio.ensure_future(told(s, max_tokens=20))
         await eventually(lambda: sticky.counts["tokens"] >= 6, "it hangs")
@@ -155,7 +155,7 @@ async def test_a_stuck_replica_loses_all_its_streams_to_others_and_is_reported()
     async with (
         StubEngine(itl_ms=2) as freezing,
         StubEngine(itl_ms=2) as other,
-        continuing(freezing.endpoint("a", slots=9), stall_after=0.3) as s,
+        continuing(freezing.endpoint("a", slots=9), stall_after=1.0) as s,
     ):
         bodies = [asyncio.ensure_future(told(s, max_tokens=200)) for _ in range(3)]
         await eventually(lambda: freezing.counts["tokens"] > 30, "all are under way")
