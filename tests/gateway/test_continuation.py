@@ -266,14 +266,20 @@ async def test_a_stalled_stream_is_moved() -> None:
         check_whole(await told(s, max_tokens=20), expected(CONTEXT, 20), seams=1)
 
 
-async def test_without_a_loss_every_byte_is_as_without_us() -> None:
+@pytest.mark.parametrize(
+    "fields", [{}, {"stream_options": {}}, {"stream_options": {"include_usage": True}}]
+)
+async def test_without_a_loss_every_byte_is_as_without_us(fields: dict[str, Any]) -> None:
+    """Usage, in an event without a choice, comes to those who asked for it and to nobody else."""
     async with StubEngine(itl_ms=1) as engine:
         async with continuing(engine.endpoint()) as s:
-            ours = events_of(await told(s, max_tokens=20))
+            ours = events_of(await told(s, max_tokens=20, **fields))
         async with stand() as s:
             await s.publish(engine.endpoint())
-            theirs = events_of(await told(s, max_tokens=20))
-    names = ("id", "created")
+            theirs = events_of(await told(s, max_tokens=20, **fields))
+    asked = bool(fields.get("stream_options"))
+    assert sum('"usage"' in e for e in ours) == sum('"choices":[]' in e for e in ours) == asked
+    names = ("id", "created", "usage")  # the stub counts a prompt with ids in another way
     strip = [{k: v for k, v in json.loads(e).items() if k not in names} for e in ours[:-1]]
     assert strip == [
         {k: v for k, v in json.loads(e).items() if k not in names} for e in theirs[:-1]

@@ -146,6 +146,36 @@ async def test_a_replica_lost_in_mid_stream_is_told_in_exactly_one_event() -> No
         assert report["broken"][0]["incarnation"] == 1
 
 
+@pytest.mark.parametrize("how", ["reset", "closed", "ended"])
+async def test_a_stream_that_breaks_off_ends_in_one_error_and_the_log_names_both(how: str) -> None:
+    """By a reset, by a close without the last chunk, or in the middle of an event."""
+
+    async def breaks(c: Connection) -> None:
+        await c.head()
+        for number in range(3):
+            await c.chunk(b'data: {"n": %d}\n\n' % number)
+        await asyncio.wait_for(arrived.wait(), 10)
+        if how == "reset":
+            c.reset()
+        elif how == "closed":
+            c.writer.close()
+        else:
+            await c.chunk(b'data: {"half')
+            c.writer.close()
+
+    arrived = asyncio.Event()
+    async with stand() as s, ScriptedEngine(breaks) as engine:
+        await s.publish(engine.endpoint())
+        async with s.post(stream=True, headers={"X-Request-Id": "mine"}) as answer:
+            first = b"".join([await answer.content.readuntil(b"\n\n") for _ in range(3)])
+            arrived.set()
+            *told, error = events_of(first + await answer.read())
+        assert [json.loads(e)["n"] for e in told] == [0, 1, 2], "nothing twice"
+        assert error_of(error)["code"] == "replica_lost"
+        (lost,) = [e for e in s.logs if e["event"] == "stream broken"]
+        assert (lost["request_id"], lost["replica"]) == ("mine", "r1")
+
+
 async def test_half_an_event_never_reaches_the_client() -> None:
     async def script(c: Connection) -> None:
         await c.head()

@@ -289,7 +289,9 @@ def bad_gateway() -> ApiError:
 
 def replica_silent(model: str, seconds: float) -> ApiError:
     """The stream stalled."""
-    message = f"The replica of `{model}` sent nothing for {seconds:g} s; send the request again"
+    message = (
+        f"The replica of `{model}` sent nothing for {round(seconds, 1):g} s; send the request again"
+    )
     return ApiError(504, "idle_timeout", message)
 
 
