@@ -151,6 +151,23 @@ async def test_running_usage_counts_on_over_the_seam() -> None:
         assert usages[-1]["completion_tokens_details"] == {"reasoning_tokens": len(REASONING)}
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"include_reasoning": True},
+        {"ignore_eos": True},
+        {"tool_choice": "none", "tools": []},
+        {"parallel_tool_calls": True, "chat_template_kwargs": {"enable_thinking": True}},
+        {"stop_token_ids": [5], "priority": 3, "logit_bias": {"5": 1}},
+    ],
+)
+async def test_what_changes_nothing_in_its_way_goes_on(fields: dict[str, Any]) -> None:
+    async with broken_after(13) as (s, _, _living):
+        body = await told(s, max_tokens=LENGTH, **fields)
+        assert Merged(body).message == answer()
+        assert MARK in body
+
+
 async def check_ends(s: Stand, living: StubEngine, why: str, **fields: Any) -> None:
     events = events_of(await told(s, max_tokens=LENGTH, **fields))
     assert error_of(events[-1])["code"] == "replica_lost"
