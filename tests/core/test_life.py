@@ -154,7 +154,7 @@ def test_a_broken_connection_closes_the_endpoint_and_health_opens_it_again() -> 
     assert world.open_endpoints() == []
     world.step(world.observed())
     assert world.open_endpoints() == [], "a report from before the break proves nothing"
-    world.now += 4
+    world.now += 2
     world.step(world.observed())
     assert world.open_endpoints() == [replica]
     assert list(world.phases().values()) == ["ready"]
@@ -275,6 +275,26 @@ def test_a_stalled_engine_is_replaced() -> None:
     world.settle(rounds=4)
     assert world.open_endpoints()
     assert world.open_endpoints() != [old]
+
+
+def test_an_engine_that_stands_still_is_not_opened_again_whatever_its_health_says() -> None:
+    world = serving(stall_timeout=300.0)
+    [replica] = world.open_endpoints()
+    node = world.replicas[replica].node_id
+    world.step(EndpointBroken(replica, 1, "all its streams are silent"))
+
+    def seen(stalled_for: float | None) -> None:
+        world.now += 2.0
+        told = ReplicaSeen(
+            replica, 1, node, "ready", f"http://h/{replica}", stalled_for=stalled_for
+        )
+        world.step(ClusterObserved(world.observed().nodes, (told,), True))
+
+    for stalled_for in (10.0, 60.0):
+        seen(stalled_for)
+        assert world.open_endpoints() == []
+    seen(None)
+    assert world.open_endpoints() == [replica], "it has nothing to do any more, or goes on"
 
 
 def test_idle_capacity_goes_back_after_its_delays() -> None:

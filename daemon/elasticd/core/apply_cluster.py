@@ -21,8 +21,13 @@ from elasticd.core.lifecycle import LIVE, NodePhase, ReplicaPhase
 from elasticd.core.notices import on_machines_own
 from elasticd.core.state import State, Step
 
-REOPEN_AFTER = 3.0
-"""Seconds after a broken connection before a good health report opens the endpoint again."""
+REOPEN_AFTER = 1.5
+"""Seconds after a broken connection before a good health report opens the endpoint again: the agent
+asks every second, so the report is of an engine that was asked since."""
+
+STANDSTILL = 5.0
+"""Seconds in which an engine has had requests and nothing moved, after which it is not taken for
+healthy, whatever its health check says. Most replicas are closed for being silent before that."""
 
 VANISHED_AFTER = 15.0
 """Seconds after an order was taken before absence from a complete report says anything."""
@@ -235,7 +240,9 @@ def _check_health(state: State, step: Step, replica: Replica, seen: ReplicaSeen)
         fail_replica(state, step, replica, f"stalled: no token for {seen.stalled_for:.0f} s")
         return
     broken = replica.broken_at
-    if broken is not None and seen.phase == "ready" and step.now - broken >= REOPEN_AFTER:
+    moves = seen.stalled_for is None or seen.stalled_for < STANDSTILL
+    healthy = seen.phase == "ready" and moves
+    if broken is not None and healthy and step.now - broken >= REOPEN_AFTER:
         state.fleet.put_replica(replace(replica, broken_at=None))
         step.because(f"replica:{replica.id}", "healthy again, endpoint open")
 
