@@ -44,6 +44,7 @@ bench: $(STAMP)              ## what things cost: the gateway, a core step, the 
 	$(BIN)/python tests/bench/core_bench.py
 	$(BIN)/python tests/bench/admin_bench.py
 	$(BIN)/python tests/bench/idle_bench.py
+	$(BIN)/python tests/bench/speed_bench.py
 	$(BIN)/python tests/bench/storm_bench.py
 	$(BIN)/python tests/bench/run.py
 
@@ -61,9 +62,9 @@ sweep: $(STAMP)              ## the controller killed at every commit and provid
 	$(BIN)/python -m tests.sweep $(if $(SEED),--seed $(SEED)) $(if $(POINTS),--points $(POINTS))
 
 SECONDS_DOWN ?= 300
-KILLS ?= 24
-storm: $(STAMP)              ## replicas killed under streams that must go on; KILLS=N SEED=N
-	$(BIN)/python -m tests.e2e.storm --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+storm: $(STAMP)              ## replicas killed under streams that must go on; SHORT=1 STAGE=NAME KILLS=N SEED=N
+	$(BIN)/python -m tests.e2e.storm $(if $(SHORT),--short) $(if $(STAGE),--stage $(STAGE)) \
+		$(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
 
 alone: $(STAMP)              ## real engines serve on while no controller runs; SECONDS_DOWN=N
 	$(BIN)/python -m tests.e2e.controller_down --seconds $(SECONDS_DOWN)

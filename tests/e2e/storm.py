@@ -1,11 +1,12 @@
 """Replicas are killed under streams, again and again, and no client notices: real Ray, real vLLM.
 
-    python -m tests.e2e.storm [--kills 24] [--seed N]
+    python -m tests.e2e.storm [--short | --stage NAME] [--kills N] [--seed N]
 
 First every question is answered undisturbed, twice: how often two undisturbed answers differ is
-what a broken one may be measured by. Then one replica's machine or engine after the other gets
-SIGKILL in the middle of streams, now and then two at once, or the one that goes on with another's
-streams. Each answer must be the undisturbed one, byte for byte, with its usage. Writes
+what a broken one may be measured by. Then replicas are struck in the middle of streams and of
+requests that were only just sent: by SIGKILL of a machine or an engine, with notice, two at once,
+and the one that goes on with another's streams. Each answer must be the undisturbed one, byte for
+byte, with its usage. Strikes go on until enough was hit, but not for ever. Writes
 `build/reports/storm.json` and exits non-zero where a stream was lost or differs, or where too
 little was hit.
 """
@@ -15,247 +16,189 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 
 import yaml
-from tokenizers import Tokenizer
 
 from elasticd.demo.load import first_token
-from elasticd.demo.stack import Stack, Status
+from elasticd.demo.stack import Stack
+from elasticd.demo.texts import PLAIN as TEXTS
+from tests.e2e import storm_strikes as strikes
 from tests.e2e.stack_config import ROOT, take_own_ports
-from tests.e2e.storm_clients import Again, Client, Question, Told, Trigger, questions
+from tests.e2e.storm_questions import (
+    Question,
+    parsed_questions,
+    plain_questions,
+    quick_questions,
+    wide_texts,
+)
+from tests.e2e.storm_scene import MODEL, REPLICAS, Figures, Scene, serving
+from tests.e2e.storm_strikes import Kind
 
 REPORT = ROOT / "build" / "reports" / "storm.json"
-MODEL, REPLICAS = "tiny", 3
-STREAMS = 16
-"""Side by side at each kill."""
-_START, _AGAIN = 500.0, 300.0
-
-SHORT, LONG = 5, 24
-"""Kills."""
+_START = 500.0
+_PARSER = {
+    "reasoning-parser": "qwen3",
+    "enable-auto-tool-choice": True,
+    "tool-call-parser": "hermes",
+}
 
 
 @dataclass(frozen=True)
-class Floor:
-    """The least that must have been hit for the run to say anything."""
+class Stage:
+    """One stack and what it goes through. `floor`: the least that must have been hit."""
 
-    continued: int
-    inside: int
-    stop: int
-    twice: int
+    name: str
+    questions: Sequence[Question]
+    strikes: Sequence[Kind]
+    floor: dict[str, int]
+    engine_args: dict[str, Any] = field(default_factory=dict)
 
-
-FLOORS = {SHORT: Floor(10, 3, 3, 1), LONG: Floor(60, 15, 15, 8)}
-
-
-@dataclass
-class Figures:
-    """Of all answers after the undisturbed ones."""
-
-    kills: int = 0
-    answered: int = 0
-    continued: int = 0
-    inside: int = 0
-    stop: int = 0
-    twice: int = 0
-    restarted: int = 0
-    lost: list[str] = field(default_factory=list)
-    differ: list[str] = field(default_factory=list)
-    base_asked: int = 0
-    base_differ: int = 0
-
-
-class Storm:
-    """The kills, on a stack that serves."""
-
-    def __init__(self, stack: Stack, seed: int) -> None:
-        self._stack = stack
-        self._choice = random.Random(seed)
-        self._client = Client(stack.url, MODEL)
-        self._expected: dict[str, Told] = {}
-        self._tokenizer: Tokenizer | None = None
-        self._left: list[Question] = []
-        self.figures = Figures()
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
-
-    async def undisturbed(self) -> None:
-        """Every question twice, several at a time as under the storm."""
-        tokenizer = next(self._stack.state_dir.glob("**/tokenizer.json"), None)
-        tokenizer = tokenizer or next(Path.home().glob(".cache/elasticd/**/tokenizer.json"))
-        self._tokenizer = Tokenizer.from_file(str(tokenizer))
-        gate = asyncio.Semaphore(STREAMS)
-
-        async def ask(question: Question) -> Told:
-            async with gate:
-                return await self._client.ask(question)
-
-        asked = questions()
-        first = await asyncio.gather(*map(ask, asked))
-        second = await asyncio.gather(*map(ask, asked))
-        for one, two in zip(first, second, strict=True):
-            assert not one.error, one.error
-            self._expected[one.question.name] = one
-            self.figures.base_asked += 1
-            self.figures.base_differ += one.meaning != two.meaning
-
-    async def strike(self, number: int) -> None:
-        """One kill under streams, or two, and back to three replicas."""
-        await self._stack.until("three replicas serve", _serving, _AGAIN)
-        trigger, again = Trigger(self._choice), Again()
-
-        def heard(told: Told) -> None:
-            trigger.heard(told)
-            again.heard(told)
-
-        asked = [self._next() for _ in range(STREAMS)]
-        streams = [
-            asyncio.create_task(self._client.ask(q, ids=True, heard=heard)) for q in asked[3:]
+    def missing(self, figures: Figures) -> list[str]:
+        """What was hit too little; empty: nothing."""
+        return [
+            f"{self.name}: {name} {getattr(figures, name)} of {least}"
+            for name, least in self.floor.items()
+            if getattr(figures, name) < least
         ]
-        streams += [asyncio.create_task(self._client.ask(q)) for q in asked[:3]]
-        victim = await trigger.struck
-        await self._kill(victim, number)
-        if number % 3 == 1:
-            await asyncio.wait([again.struck, *streams], return_when=asyncio.FIRST_COMPLETED)
-            await self._kill(self._busiest(victim), number + 1)
-        for told in await asyncio.gather(*streams):
-            self._account(told)
-
-    def _next(self) -> Question:
-        if not self._left:
-            self._left = questions()
-            self._choice.shuffle(self._left)
-        return self._left.pop()
-
-    async def _kill(self, replica_id: str, number: int) -> None:
-        """A machine as it is when a spot instance goes, or an engine as by a fault of its own."""
-        self.figures.kills += 1
-        engines = self._stack.engines().get(replica_id, [])
-        if number % 4 == 0:
-            for pid in engines:
-                os.kill(pid, signal.SIGKILL)
-            return
-        status = await self._stack.status()
-        assert status is not None
-        [node_id] = [r["node_id"] for r in status["replicas"] if r["id"] == replica_id]
-        await self._stack.preempt(node_id)
-
-    def _busiest(self, beside: str) -> str:
-        living = sorted(r for r in self._stack.engines() if r != beside)
-        return self._choice.choice(living)
-
-    def _account(self, told: Told) -> None:
-        figures, name = self.figures, told.question.name
-        if told.error:
-            figures.lost.append(f"{name}: {told.error}")
-            return
-        figures.answered += 1
-        if told.meaning != self._expected[name].meaning:
-            figures.differ.append(
-                f"{name} at {told.seams}: {told.meaning} / {self._expected[name].meaning}"
-            )
-        if told.seams:
-            figures.continued += 1
-            figures.stop += told.question.stop
-            figures.twice += len(told.seams) > 1
-            figures.inside += any(self._is_inside(told.ids[:at]) for at in told.seams if at)
-
-    def _is_inside(self, ids: list[int]) -> bool:
-        """Whether the ids end in the middle of a character."""
-        assert self._tokenizer is not None
-        return bool(self._tokenizer.decode(ids, skip_special_tokens=False).endswith("\ufffd"))
 
 
-def _serving(status: Status) -> bool:
-    ready = [r for r in status["replicas"] if r["phase"] == "ready"]
-    return len(ready) == REPLICAS and bool(status["cluster_complete"])
+def short() -> Stage:
+    """A few minutes."""
+    texts = wide_texts(5)
+    asked = plain_questions(texts)
+    asked += [question for question in asked if question.stop]
+    asked += quick_questions(texts)
+    floor = {"kills": 5, "continued": 10, "inside": 3, "stop": 3, "twice": 1}
+    return Stage("plain", asked, strikes.SHORT, floor)
 
 
-def write_config(folder: Path) -> Path:
+def plain() -> Stage:
+    """Engines as most are started."""
+    ordered = wide_texts(len(TEXTS))
+    asked = [*plain_questions(ordered), *plain_questions(ordered)[:20], *quick_questions(TEXTS)]
+    floor = {"kills": 17, "continued": 60, "inside": 15, "stop": 15, "twice": 8, "restarted": 15}
+    return Stage("plain", asked, strikes.PLAIN, floor)
+
+
+def parsed() -> Stage:
+    """Engines that parse their answers, every stream of chat."""
+    asked = [*parsed_questions(), *quick_questions(TEXTS)]
+    floor = {"kills": 8, "parser": 15, "in_tool_call": 5, "restarted": 5}
+    return Stage("parsed", asked, strikes.PARSED, floor, _PARSER)
+
+
+def write_config(folder: Path, engine_args: dict[str, Any]) -> Path:
     """The embedded default with three replicas, each on a machine of its own."""
     config = yaml.safe_load((ROOT / "config" / "local.yaml").read_text(encoding="utf-8"))
     config["cluster"] = "storm"
     config["state_dir"] = str(folder / "state")
     config["on_stop"] = "release"
     take_own_ports(config)
-    config["node_pools"][0]["max_nodes"] = REPLICAS + 2
-    config["models"][0]["scaling"] |= {"min_replicas": REPLICAS, "max_replicas": REPLICAS}
+    config["node_pools"][0]["max_nodes"] = REPLICAS + 4
+    model = config["models"][0]
+    model["scaling"] |= {"min_replicas": REPLICAS, "max_replicas": REPLICAS}
+    model["engine_args"] |= engine_args
     # Engines that are killed soon after their start look like a model that cannot be served.
-    config["models"][0]["start_attempts"] = 1000
+    model["start_attempts"] = 1000
     path = folder / "storm.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     return path
 
 
-async def run(kills: int, seed: int) -> dict[str, Any]:
-    """The figures; raises where a promise was not kept."""
+async def play(stage: Stage, seed: int) -> Figures:
+    """All strikes of a stage, and more of them while too little was hit, twice as many at most."""
     folder = Path(tempfile.mkdtemp(prefix="est"))
-    stack = Stack(write_config(folder), folder / "run.log")
-    began = time.monotonic()
-    storm = Storm(stack, seed)
+    stack = Stack(write_config(folder, stage.engine_args), folder / "run.log")
+    scene = Scene(stack, random.Random(seed), stage.questions)
     try:
         stack.start()
-        await stack.until("three replicas serve", _serving, _START)
+        await stack.until("three replicas serve", serving, _START)
         await first_token(stack.url, MODEL, _START)
-        await storm.undisturbed()
-        number = 0
-        while storm.figures.kills < kills or _missing(storm.figures, kills):
-            if number >= 2 * kills:
+        await scene.undisturbed()
+        number = max(len(stage.strikes), stage.floor["kills"])
+        more = cycle((Kind.SUCCESSOR, Kind.MACHINE))
+        for done, kind in enumerate(chain(stage.strikes, more)):
+            enough = done >= len(stage.strikes) and not stage.missing(scene.figures)
+            if enough or done == 2 * number:
                 break
-            await storm.strike(number)
-            number += 1
-        log = stack.state_dir / "logs" / "gateway.log"
-        told = log.read_text(errors="replace")
-        storm.figures.restarted = told.count("replica failed before the first byte")
+            await scene.strike(kind)
+            scene.count_restarted()
+            told = scene.figures.strikes[-1:]
+            print(f"storm: {stage.name}, strike {done + 1}: {told}", file=sys.stderr, flush=True)
+        await scene.settle()
         await stack.stop()
     finally:
-        await storm.aclose()
+        await scene.aclose()
         stack.kill_everything()
-        figures = {**vars(storm.figures), "seconds": round(time.monotonic() - began, 1)}
-        REPORT.parent.mkdir(parents=True, exist_ok=True)
-        REPORT.write_text(json.dumps({"seed": seed, **figures}, indent=2, ensure_ascii=False))
         shutil.rmtree(folder, ignore_errors=True)
-    return {**figures, "missing": _missing(storm.figures, kills)}
+    return scene.figures
 
 
-def _missing(figures: Figures, kills: int) -> list[str]:
-    floor = FLOORS[LONG if kills >= LONG else SHORT]
-    wanted = vars(floor)
-    return [
-        f"{name} {getattr(figures, name)} of {least}"
-        for name, least in wanted.items()
-        if getattr(figures, name) < least
-    ]
+async def run(stages: Sequence[Stage], seed: int) -> dict[str, Any]:
+    """Sums over the stages, what is bad, and each stage's figures; written down as well."""
+    began = time.monotonic()
+    told: dict[str, Any] = {"seed": seed, "stages": {}, "missing": []}
+    for stage in stages:
+        figures = await play(stage, seed)
+        told["stages"][stage.name] = vars(figures)
+        told["missing"] += stage.missing(figures)
+    for name in vars(Figures()):
+        parts = [vars_[name] for vars_ in told["stages"].values()]
+        told[name] = list(chain(*parts)) if isinstance(parts[0], list) else sum(parts)
+    told["seconds"] = round(time.monotonic() - began, 1)
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(json.dumps(told, indent=2, ensure_ascii=False), encoding="utf-8")
+    return told
+
+
+def bad(told: dict[str, Any]) -> list[str]:
+    """Everything that must not be; empty: all is well."""
+    wrong = [f"{told[name]} {name}" for name in ("doubled", "leaked") if told[name]]
+    wrong += [f"{d['node_id']}: {d['lost']} lost" for d in told["departures"] if d["lost"]]
+    return [*told["lost"], *told["differ"], *wrong, *told["missing"]]
+
+
+def summary(told: dict[str, Any]) -> str:
+    """The one line."""
+    return (
+        f"storm: {'FAILED' if bad(told) else 'ok'}: seed {told['seed']}, {told['seconds']:.0f} s; "
+        f"{told['kills']} kills, {told['answered']} answered, {told['continued']} continued "
+        f"({told['inside']} inside a character, {told['stop']} with stop, {told['twice']} twice, "
+        f"{told['parser']} with a parser, {told['in_tool_call']} inside a tool call), "
+        f"{told['restarted']} restarted; lost {len(told['lost'])}, differ {len(told['differ'])}, "
+        f"doubled {told['doubled']}, prompt leaked {told['leaked']}; "
+        f"undisturbed {told['base_differ']} of {told['base_asked']} differ"
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=LONG)
+    parser.add_argument("--short", action="store_true", help="five kills")
+    parser.add_argument("--stage", choices=("plain", "parsed"), help="this one alone")
+    parser.add_argument("--kills", type=int, default=None, help="at least, of the first stage")
     parser.add_argument("--seed", type=int, default=None)
     args = parser.parse_args()
     seed = random.randrange(2**32) if args.seed is None else args.seed
-    told = asyncio.run(run(args.kills, seed))
-    bad = [*told["lost"], *told["differ"], *told["missing"]]
-    for line in bad:
+    stages = [short()] if args.short else [plain(), parsed()]
+    stages = [stage for stage in stages if args.stage in (None, stage.name)]
+    if args.kills is not None:
+        floor = {**stages[0].floor, "kills": args.kills}
+        stages[0] = replace(stages[0], floor=floor)
+    told = asyncio.run(run(stages, seed))
+    for line in bad(told):
         print(line)
-    print(
-        f"storm: seed {seed}, {told['seconds']:.0f} s; {told['kills']} kills, "
-        f"{told['answered']} answered, {told['continued']} continued ({told['inside']} inside a "
-        f"character, {told['stop']} with stop, {told['twice']} twice), {told['restarted']} "
-        f"restarted; undisturbed {told['base_differ']} of {told['base_asked']} differ; "
-        f"lost {len(told['lost'])}, differ {len(told['differ'])}"
-    )
-    return 1 if bad else 0
+    print(summary(told))
+    return 1 if bad(told) else 0
 
 
 if __name__ == "__main__":

@@ -1,73 +1,113 @@
-"""Clients of a storm: questions of every kind that is continued, and exactly what was answered."""
+"""Clients of a storm, and exactly what they were told."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 
-from elasticd.demo.texts import PLAIN
 from elasticd.gateway.continuation.seam import MARK
+from tests.e2e.storm_questions import Question
 
-CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+_LEAK = 12
+"""So many characters of a prompt at a seam are no accident."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """One request; `fields` are those of its body. `stop`: it ends at a stop string."""
+class Crossing:
+    """One seam: how many ids and characters the client had, and whether half a tool call."""
 
-    name: str
-    path: str
-    fields: dict[str, Any]
-    stop: bool = False
-
-
-def questions() -> list[Question]:
-    """Long answers in many scripts, with and without what the engine must not be asked for."""
-    found: list[Question] = []
-    usage = {"stream_options": {"include_usage": True}}
-    for number, text in enumerate(PLAIN):
-        chat = {"messages": [{"role": "user", "content": text.prompt}], **usage}
-        late = text.body[int(len(text.body) * 0.8) :][:9]
-        forms: list[tuple[str, str, dict[str, Any]]] = [
-            ("chat", CHAT, {**chat, "max_tokens": 700}),
-            ("stop", CHAT, {**chat, "max_tokens": 700, "stop": ["no such words", late]}),
-            ("limit", CHAT, {**chat, "max_completion_tokens": 150 + 10 * number}),
-            ("text", COMPLETION, {"prompt": text.body[:20], "max_tokens": 300, **usage}),
-            (
-                "shown stop",
-                CHAT,
-                {**chat, "max_tokens": 700, "stop": late, "include_stop_str_in_output": True},
-            ),
-        ]
-        found += [Question(f"{name} {number}", p, f, "stop" in name) for name, p, f in forms]
-    return found
+    ids: int
+    length: int
+    in_call: bool
 
 
 @dataclass
 class Told:
-    """What a client was told. `seams`: how many tokens it had at each; `ids` only if it asked."""
+    """What a client was told. `ids` only if it asked; `calls`: name and arguments of each."""
 
     question: Question
     ids: list[int] = field(default_factory=list)
     text: str = ""
+    thoughts: str = ""
+    calls: list[list[str]] = field(default_factory=list)
     ends: list[tuple[str, Any]] = field(default_factory=list)
     usage: Any = None
     done: int = 0
     names: set[tuple[Any, ...]] = field(default_factory=set)
-    seams: list[int] = field(default_factory=list)
+    seams: list[Crossing] = field(default_factory=list)
+    leaks: int = 0
     error: str = ""
     replica: str = ""
+    request_id: str = ""
+    _at_seam: bool = False
 
     @property
     def meaning(self) -> tuple[Any, ...]:
         """What must not depend on who answered."""
-        return self.text, self.ends, self.usage, self.done, len(self.names), self.error
+        names = len(self.names)
+        return (*self.words, self.ends, self.usage, self.done, names, self.error)
+
+    @property
+    def words(self) -> tuple[str, str, list[list[str]]]:
+        """All that was said."""
+        return self.text, self.thoughts, self.calls
+
+    @property
+    def in_call(self) -> bool:
+        """Whether it ends in the middle of a tool call's arguments."""
+        if not self.calls or not self.calls[-1][1]:
+            return False
+        try:
+            json.loads(self.calls[-1][1])
+        except ValueError:
+            return True
+        return False
+
+    def take(self, line: bytes) -> None:
+        """One line of a stream."""
+        if line.strip() == MARK.strip():
+            self.seams.append(Crossing(len(self.ids), len(self.text), self.in_call))
+            self._at_seam = True
+        if not line.startswith(b"data: "):
+            return
+        if line[6:].strip() == b"[DONE]":
+            self.done += 1
+            return
+        document = json.loads(line[6:])
+        if "error" in document:
+            self.error = str(document["error"])
+            return
+        self.take_document(document)
+
+    def take_document(self, document: dict[str, Any]) -> None:
+        """One event, or a whole answer that was not streamed."""
+        self.names.add(tuple(document[n] for n in ("id", "created", "model", "object")))
+        self.usage = document.get("usage") or self.usage
+        for choice in document["choices"]:
+            words = choice.get("delta") or choice.get("message") or {"content": choice.get("text")}
+            self._say(words)
+            self.ids += choice.get("token_ids") or ()
+            if choice["finish_reason"] is not None:
+                self.ends.append((choice["finish_reason"], choice.get("stop_reason")))
+
+    def _say(self, words: dict[str, Any]) -> None:
+        text = words.get("content") or ""
+        thought = words.get("reasoning") or words.get("reasoning_content") or ""
+        self.text += text
+        self.thoughts += thought
+        for part in words.get("tool_calls") or ():
+            while len(self.calls) <= part.get("index", len(self.calls)):
+                self.calls.append(["", ""])
+            call, function = self.calls[part.get("index", -1)], part["function"]
+            call[0] += function.get("name") or ""
+            call[1] += function.get("arguments") or ""
+        if self._at_seam and (text or thought):
+            self._at_seam = False
+            self.leaks += self.question.prompt[:_LEAK] in text + thought
 
 
 class Client:
@@ -76,7 +116,10 @@ class Client:
     def __init__(self, url: str, model: str) -> None:
         self._url = url
         self._model = model
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+        limits = aiohttp.ClientTimeout(total=None)
+        self._session = aiohttp.ClientSession(
+            timeout=limits, connector=aiohttp.TCPConnector(limit=0)
+        )
 
     async def aclose(self) -> None:
         await self._session.close()
@@ -85,64 +128,29 @@ class Client:
         self, question: Question, ids: bool = False, heard: Callable[[Told], None] | None = None
     ) -> Told:
         told = Told(question)
-        body = {"model": self._model, "stream": True, "temperature": 0, **question.fields}
+        body = {"model": self._model, "temperature": 0, **question.fields}
+        body["stream"] = not question.quick
         if ids:
             body["return_token_ids"] = True
         try:
             async with self._session.post(self._url + question.path, json=body) as response:
                 told.replica = response.headers.get("X-Elasticd-Replica", "")
+                told.request_id = response.headers.get("X-Request-Id", "")
                 if response.status != 200:
                     told.error = f"{response.status} {await response.text()}"
-                    return told
-                async for line in response.content:
-                    self._take(told, line)
-                    if heard is not None:
-                        heard(told)
-        except (aiohttp.ClientError, OSError) as bad:
+                elif question.quick:
+                    told.take_document(await response.json())
+                else:
+                    await self._read(response, told, heard)
+        except (aiohttp.ClientError, OSError, ValueError) as bad:
             told.error = repr(bad)
         return told
 
     @staticmethod
-    def _take(told: Told, line: bytes) -> None:
-        if line.strip() == MARK.strip():
-            told.seams.append(len(told.ids))
-        if not line.startswith(b"data: "):
-            return
-        if line[6:].strip() == b"[DONE]":
-            told.done += 1
-            return
-        document = json.loads(line[6:])
-        if "error" in document:
-            told.error = str(document["error"])
-            return
-        told.names.add(tuple(document[n] for n in ("id", "created", "model", "object")))
-        told.usage = document.get("usage") or told.usage
-        for choice in document["choices"]:
-            told.text += choice["delta"].get("content", "") if "delta" in choice else choice["text"]
-            told.ids += choice.get("token_ids") or ()
-            if choice["finish_reason"] is not None:
-                told.ends.append((choice["finish_reason"], choice.get("stop_reason")))
-
-
-class Trigger:
-    """Strikes once one of the answers has grown so far; the replica to strike is its own."""
-
-    def __init__(self, choice: random.Random) -> None:
-        self._tokens = choice.randrange(3, 40)
-        self.struck: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    def heard(self, told: Told) -> None:
-        long = len(told.ids) >= self._tokens
-        if long and told.replica and not told.done and not self.struck.done():
-            self.struck.set_result(told.replica)
-
-
-class Again:
-    """The same for an answer that already goes on elsewhere, a few tokens after its seam."""
-
-    def __init__(self) -> None:
-        self.struck: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def heard(self, told: Told) -> None:
-        if told.seams and len(told.ids) > told.seams[-1] + 2 and not self.struck.done():
-            self.struck.set_result(None)
+    async def _read(
+        response: aiohttp.ClientResponse, told: Told, heard: Callable[[Told], None] | None
+    ) -> None:
+        async for line in response.content:
+            told.take(line)
+            if heard is not None:
+                heard(told)

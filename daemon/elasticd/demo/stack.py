@@ -107,9 +107,9 @@ class Stack:
             await asyncio.sleep(_POLL)
         raise TooLate(f"{what}: not within {limit:g} s\n{_brief(last)}\n{self.last_lines(15)}")
 
-    async def preempt(self, node_id: str) -> None:
-        """`drill preempt` without notice: the node's machine is gone at once."""
-        await asyncio.to_thread(self._admin.preempt, node_id, None, "elasticd demo")
+    async def preempt(self, node_id: str, notice: float | None = None) -> None:
+        """`drill preempt`: the node's machine is gone after `notice` seconds, or at once."""
+        await asyncio.to_thread(self._admin.preempt, node_id, notice, "elasticd demo")
 
     def child(self, name: str) -> int:
         """The process id of `head`, `agent`, `controller` or `gateway`."""
