@@ -35,7 +35,6 @@ from tests.gateway.merged import Merged
 from tests.gateway.test_continuation import continuing
 from tests.traffic.tables import endpoint
 
-
 _END_ALONE = "only the end was missing"
 
 
