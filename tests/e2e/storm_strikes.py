@@ -13,6 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from elasticd.demo.stack import Stack
 from tests.e2e.living import machine_init
 from tests.e2e.storm_clients import Told
@@ -45,8 +47,9 @@ PARSED = (Kind.SUCCESSOR, Kind.NOTICE_5, Kind.TWO, Kind.MACHINE, Kind.SUCCESSOR)
 SHORT = (Kind.SUCCESSOR, Kind.TWO, Kind.NOTICE_5)
 """Five."""
 
-_PAUSE = 0.03
-"""Of every engine's brake: the tiny model would be done before anything can be struck."""
+_PAUSE, _LONGEST_PAUSE = 0.03, 0.6
+"""Of every engine's brake: the tiny model would be done before anything can be struck. Not so long
+that it is taken for an engine that hangs."""
 
 
 class Trigger:
@@ -108,11 +111,10 @@ class Brake:
         """Until the engine is gone, or this is cancelled."""
         with contextlib.ExitStack() as stack:
             files: list[int] = []
-            for pid in self.stack.engines().get(self.replica_id, []):
+            for pid in _computing(self.stack.engines().get(self.replica_id, [])):
                 with contextlib.suppress(OSError):
-                    if _computes(pid):
-                        files.append(os.pidfd_open(pid))
-                        stack.callback(os.close, files[-1])
+                    files.append(os.pidfd_open(pid))
+                    stack.callback(os.close, files[-1])
             try:
                 while files and _signal(files, signal.SIGSTOP):
                     await asyncio.sleep(self.pause)
@@ -131,7 +133,7 @@ class Brakes:
 
     def hold_longer(self, replica_id: str, notice: float) -> None:
         """Its answers are to take about as long as the notice, or more."""
-        self._brakes[replica_id].pause = max(_PAUSE, notice / 300)
+        self._brakes[replica_id].pause = max(_PAUSE, min(_LONGEST_PAUSE, notice / 50))
 
     def release_all_but(self, replica_id: str) -> None:
         """The others are needed."""
@@ -160,9 +162,15 @@ def _signal(files: list[int], number: signal.Signals) -> bool:
     return there == len(files)
 
 
-def _computes(pid: int) -> bool:
-    """Not those of an engine's processes that answer for it."""
-    return b"VLLM::" in Path(f"/proc/{pid}/cmdline").read_bytes()
+def _computing(pids: list[int]) -> set[int]:
+    """Of an engine's processes and their children those that do not answer for it."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(pid).children(recursive=True):
+                if child.cmdline()[0].startswith("VLLM::"):
+                    found.add(child.pid)
+    return found
 
 
 def kill_engine(stack: Stack, replica_id: str) -> None:
