@@ -49,7 +49,15 @@ class Told:
     def meaning(self) -> tuple[Any, ...]:
         """What must not depend on who answered."""
         names = len(self.names)
-        return (*self.words, self.ends, self.usage, self.done, names, self.error)
+        return (*self.words, self.ends, self.counted, self.done, names, self.error)
+
+    @property
+    def counted(self) -> dict[str, Any]:
+        """The usage, but for the tokens of thoughts: how many an engine counts depends on how many
+        came at once, so that it differs between two undisturbed answers as well."""
+        usage = dict(self.usage or {})
+        usage.pop("completion_tokens_details", None)
+        return usage
 
     @property
     def words(self) -> tuple[str, str, list[list[str]]]:
