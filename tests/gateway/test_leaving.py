@@ -184,6 +184,7 @@ async def test_one_that_serves_until_it_is_replaced_keeps_its_requests_meanwhile
         serving_on = a.endpoint("a", cut_at=time.time() + LAST)
         await s.publish(serving_on, b.endpoint("b"), continues=True)
         check_whole(await stream, expected(CONTEXT, 60), seams=0)
+        await moved(s, finished=1, continued=0)
 
 
 async def test_a_stream_that_cannot_be_saved_counts_as_lost_and_totals_are_told() -> None:

@@ -88,6 +88,7 @@ class Leaving:
         self._room = room
         self._loop = asyncio.get_running_loop()
         self._going: dict[ReplicaKey, _Going] = {}
+        self._ending: frozenset[ReplicaKey] = frozenset()
         self._usual: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.runs: dict[ReplicaKey, set[Run]] = {}
@@ -104,18 +105,22 @@ class Leaving:
             self._usual[model] = usual + _NEWEST * (length - usual)
 
     def is_going(self, key: ReplicaKey) -> bool:
-        """Whether the replica is to go and takes nothing new."""
-        return key in self._going
+        """Whether the replica is to go, whether it takes anything new or not."""
+        return key in self._ending
 
     def follow(self, table: RoutingTable, ahead: float) -> None:
         """Learns who is to go. `ahead`: of the event loop's clock, that of the table's."""
         now = self._loop.time()
+        ends = {
+            replica_key(endpoint): (endpoint.tier, endpoint.cut_at - ahead)
+            for route in table.models
+            for endpoint in route.endpoints
+            if endpoint.cut_at is not None
+        }
+        self._ending = frozenset(ends)
         known, self._going = self._going, {}
-        for route in table.models:
-            for endpoint in route.endpoints:
-                if endpoint.cut_at is None or endpoint.tier is Tier.OPEN:
-                    continue
-                key, cut_at = replica_key(endpoint), endpoint.cut_at - ahead
+        for key, (tier, cut_at) in ends.items():
+            if tier is not Tier.OPEN:
                 moved_at = known[key].moved_at if key in known else now
                 self._going[key] = _Going(cut_at, moved_at)
         if self._going and self._timer is None:
