@@ -126,7 +126,7 @@ class Scene:
         record = {"kind": kind.value, "waited": round(waited, 1), "victim": victim}
         ending = self._ending(record, [*streams, *burst], brakes)
         if kind is Kind.NOTICE_120:
-            brakes.release_all_but(victim)
+            brakes.release(victim)
             self._late.append(asyncio.create_task(ending))
         else:
             await ending
@@ -176,7 +176,7 @@ class Scene:
     ) -> None:
         began = time.monotonic()
         told = await asyncio.gather(*asked)
-        await brakes.release()
+        brakes.release()
         for one in told:
             self._account(one)
         there = [t for t in told if t.replica == record["victim"] and not t.question.quick]

@@ -8,7 +8,8 @@ import json
 import os
 import random
 import signal
-from dataclasses import dataclass
+import subprocess
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,35 @@ PARSED = (Kind.SUCCESSOR, Kind.NOTICE_5, Kind.TWO, Kind.MACHINE, Kind.SUCCESSOR)
 SHORT = (Kind.SUCCESSOR, Kind.TWO, Kind.NOTICE_5)
 """Five."""
 
-_PAUSE, _LONGEST_PAUSE = 0.03, 0.6
-"""Of every engine's brake: the tiny model would be done before anything can be struck. Not so long
-that it is taken for an engine that hangs."""
+_PAUSE = 0.03
+"""Seconds, of every engine's brake: the tiny model would be done before anything can be struck."""
+_BRAKE = """
+import os, select, signal, sys, time
+pause, pids = float(sys.argv[1]), sys.argv[2:]
+files = []
+def tell(number):
+    for file in files:
+        signal.pidfd_send_signal(file, number)
+try:
+    files += [os.pidfd_open(int(pid)) for pid in pids]
+    while files:
+        tell(signal.SIGSTOP)
+        if select.select([0], [], [], pause)[0]:
+            told = os.read(0, 64)
+            if not told:
+                break
+            pause = float(told)
+        tell(signal.SIGCONT)
+        time.sleep(0.002)
+except ProcessLookupError:
+    pass
+finally:
+    for file in files:
+        try:
+            signal.pidfd_send_signal(file, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+"""
 
 
 class Trigger:
@@ -96,70 +123,51 @@ def gateway_events(log: Path) -> list[dict[str, str]]:
     return [event for event in found if isinstance(event, dict) and "event" in event]
 
 
-@dataclass
 class Brake:
     """Makes an engine slow, as one of a big model is, so that its answers outlast what is done.
 
-    `pause`: seconds after each step or two that it computes.
+    A process of its own: in ours a step of the engine would be lost in the noise.
     """
 
-    stack: Stack
-    replica_id: str
-    pause: float
+    def __init__(self, stack: Stack, replica_id: str) -> None:
+        pids = map(str, _computing(stack.engines().get(replica_id, [])))
+        command = [sys.executable, "-I", "-c", _BRAKE, str(_PAUSE), *pids]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
 
-    async def hold(self) -> None:
-        """Until the engine is gone, or this is cancelled."""
-        with contextlib.ExitStack() as stack:
-            files: list[int] = []
-            for pid in _computing(self.stack.engines().get(self.replica_id, [])):
-                with contextlib.suppress(OSError):
-                    files.append(os.pidfd_open(pid))
-                    stack.callback(os.close, files[-1])
-            try:
-                while files and _signal(files, signal.SIGSTOP):
-                    await asyncio.sleep(self.pause)
-                    _signal(files, signal.SIGCONT)
-                    await asyncio.sleep(0.002)
-            finally:
-                _signal(files, signal.SIGCONT)
+    def pause(self, seconds: float) -> None:
+        """So long it stands after each step or two."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(str(seconds).encode())
+            self._process.stdin.flush()
+
+    def release(self) -> None:
+        """It runs freely."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
 
 
 class Brakes:
     """Those of all engines that serve when a strike begins."""
 
     def __init__(self, stack: Stack, replica_ids: list[str]) -> None:
-        self._brakes = {r: Brake(stack, r, _PAUSE) for r in replica_ids}
-        self._tasks = {r: asyncio.create_task(b.hold()) for r, b in self._brakes.items()}
+        self._brakes = {replica_id: Brake(stack, replica_id) for replica_id in replica_ids}
 
     def hold_longer(self, replica_id: str, notice: float) -> None:
-        """Its answers are to take about as long as the notice, or more."""
-        self._brakes[replica_id].pause = max(_PAUSE, min(_LONGEST_PAUSE, notice / 50))
+        """Its answers are to take longer than the notice."""
+        self._brakes[replica_id].pause(max(_PAUSE, notice / 300))
 
-    def release_all_but(self, replica_id: str) -> None:
-        """The others are needed."""
-        for other, task in self._tasks.items():
-            if other != replica_id:
-                task.cancel()
-
-    async def release(self) -> None:
-        """All of them run freely."""
-        self.release_all_but("")
-        await asyncio.wait(self._tasks.values())
+    def release(self, *but: str) -> None:
+        """All but those run freely."""
+        for replica_id in self._brakes.keys() - set(but):
+            self._brakes.pop(replica_id).release()
 
 
 async def first_of(one: asyncio.Future[Any], other: asyncio.Future[Any]) -> None:
     """Waits until either is there."""
     await asyncio.wait([one, other], return_when=asyncio.FIRST_COMPLETED)
-
-
-def _signal(files: list[int], number: signal.Signals) -> bool:
-    """Whether all of them are still there."""
-    there = 0
-    for file in files:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(file, number)
-            there += 1
-    return there == len(files)
 
 
 def _computing(pids: list[int]) -> set[int]:
