@@ -77,6 +77,14 @@ def test_a_lost_request_is_exit_1(daemon: FakeDaemon, capsys: pytest.CaptureFixt
     assert "1 lost" in capsys.readouterr().out
 
 
+def test_what_is_not_known_to_be_nothing_is_exit_1(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.statuses = [status("gone", **OVER, partial=True)]
+    assert told_by(daemon, "drain") == 1
+    assert "what it had under way is not counted" in capsys.readouterr().out
+
+
 def test_the_outcome_as_json_is_all_that_is_printed(
     daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:

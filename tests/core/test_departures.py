@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from elasticd.core.drain import CUT_MARGIN, LAST_WORDS
 from elasticd.core.events import (
     DrainRequested,
+    GatewayBegan,
     LoadSampled,
     NoticeArrived,
     NoticeTakenBack,
@@ -157,6 +159,28 @@ def test_a_gateway_that_counts_anew_takes_nothing_back() -> None:
     world.step(RequestsMoved(replica_id, 1, 0, 2, 0))
     out = told(world)
     assert (out["finished"], out["continued"], out["restarted"]) == (3, 7, 2)
+
+
+def test_what_a_gateway_that_began_anew_had_under_way_is_said_not_to_be_counted() -> None:
+    world = serving()
+    noticed(world, 60.0)
+    assert not told(world)["partial"]
+    world.step(GatewayBegan())
+    assert told(world)["partial"]
+    world.settle(seconds=2.0, rounds=40)
+    assert told(world)["ended_after"] is not None
+    other = world.core._state.departures[told(world)["node_id"]]
+    world.core._state.departures[other.node_id] = replace(other, partial=False)
+    world.step(GatewayBegan())
+    assert not told(world)["partial"], "all of it was told by then"
+
+
+def test_of_two_ends_the_earlier_is_told() -> None:
+    world = serving()
+    node_id, _ = noticed(world, 60.0)
+    world.now += 5.0
+    world.step(DrainRequested(node_id, 10.0, "ann"))
+    assert told(world)["notice"] == 15.0
 
 
 def test_a_departure_outlives_the_controller_and_is_forgotten_with_its_node() -> None:

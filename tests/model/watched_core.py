@@ -7,7 +7,14 @@ from typing import Any
 
 from elasticd.core.actions import Action, LaunchNode, Plan, TerminateNode
 from elasticd.core.decide import Core
-from elasticd.core.events import AdoptRequested, DayTold, Event, InstancesListed, TerminateAnswered
+from elasticd.core.events import (
+    AdoptRequested,
+    Configured,
+    DayTold,
+    Event,
+    InstancesListed,
+    TerminateAnswered,
+)
 from elasticd.core.fleet import Row
 from elasticd.core.lifecycle import NodePhase
 from elasticd.core.state import State
@@ -33,6 +40,7 @@ class WatchedCore(Core):
         self._began = cluster.now
         self._gone = self._ended()
         self._others: set[str] = set()
+        self._pools: set[str] = set()
 
     @property
     def state(self) -> State:
@@ -45,6 +53,7 @@ class WatchedCore(Core):
         return self._keeper
 
     def step(self, now: float, events: Sequence[Event]) -> Plan:
+        self._pools = set(self._state.pools)
         for event in events:
             self._hear(event)
         plan = super().step(now, events)
@@ -80,7 +89,9 @@ class WatchedCore(Core):
 
     def _hear(self, event: Event) -> None:
         match event:
-            case InstancesListed() if event.pool in self._state.pools:
+            case Configured():  # a pool that is put back may be listed in the same step
+                self._pools = {pool.name for pool in event.spec.pools}
+            case InstancesListed() if event.pool in self._pools:
                 self._books.listed(event.pool, [i.instance_id for i in event.instances])
                 self._note_others(event)
             case AdoptRequested():

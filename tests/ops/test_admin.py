@@ -15,6 +15,7 @@ from elasticd.core.events import (
     DownRequested,
     EndpointBroken,
     Event,
+    GatewayBegan,
     LoadSampled,
     RequestsMoved,
 )
@@ -257,6 +258,15 @@ async def test_what_became_of_requests_is_a_fact_and_a_metric(
     assert 'elasticd_requests_continued_total{model="千问"} 41.0' in lines
     assert 'elasticd_requests_restarted_total{model="千问"} 0.0' in lines
     assert any(line.startswith("# HELP elasticd_requests_lost_total") for line in lines)
+
+
+async def test_another_life_of_the_gateway_is_noticed(
+    controller: Controller, unix: aiohttp.ClientSession
+) -> None:
+    for life in ("one", "one", None, "two"):
+        report = {"v": 1, "life": life}
+        assert await asked(unix, "POST", "/internal/v1/report", json=report) == (204, None)
+        assert controller.events == ([GatewayBegan()] if life == "two" else [])
 
 
 GOOD = {"model": "tiny", "queued": 1, "in_flight": 2, "peak": 4, "arrivals": 3}

@@ -37,6 +37,7 @@ def told(*events: Any, reasons: list[dict[str, str]] | None = None) -> Any:
         (ev.ListFailed("spot", "instances", "Unavailable", "503"), "pool:spot", "Unavailable: 503"),
         (ev.ClusterUnreachable("refused"), "cluster", "does not answer: refused"),
         (ev.EndpointBroken("r-1", 1, "reset"), "replica:r-1", "broke: reset"),
+        (ev.GatewayBegan(), "fleet", "started again"),
         (ev.RequestsMoved("r-1", 2, 41, 3, 0), "replica:r-1", "41 continued"),
         (ev.ReplicaOrderFailed("r-1", 1, "start", "wrong", True), "replica:r-1", "was refused"),
         (ev.NoticeArrived("x", "spot", "i-7", "interruption", 120.0), "pool:spot", "120 s left"),

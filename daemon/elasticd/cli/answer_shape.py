@@ -177,7 +177,7 @@ _DEPARTURE = object_of(
         **keys(number, "notice ended_after whole_after"),
         **keys(whole, "finished continued restarted lost"),
         **keys(text, "why"),
-        "taken_back": flag,
+        **keys(flag, "taken_back partial"),
     },
 )
 _RELOAD = object_of(

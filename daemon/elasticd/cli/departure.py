@@ -63,7 +63,7 @@ def tell_outcome(
         print_json({**answer, "complete": complete, "outcome": outcome})
     else:
         say(sentence(node_id, outcome, complete))
-    lost = outcome is not None and outcome.get("lost")
+    lost = outcome is not None and (outcome.get("lost") or outcome.get("partial"))
     return 0 if complete and not lost else 1
 
 

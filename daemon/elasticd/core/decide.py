@@ -32,7 +32,7 @@ from elasticd.core.budget import keep_to_budget
 from elasticd.core.configure import configure
 from elasticd.core.counts import adjust_counts, make_room
 from elasticd.core.deadlines import ask, pass_limits
-from elasticd.core.departures import follow_departures, on_requests_moved
+from elasticd.core.departures import follow_departures, on_gateway_began, on_requests_moved
 from elasticd.core.down import give_back
 from elasticd.core.drain import (
     close_pools,
@@ -153,6 +153,8 @@ class Core:
                 state.loads_at = step.now
             case ev.RequestsMoved():
                 on_requests_moved(state, event)
+            case ev.GatewayBegan():
+                on_gateway_began(state)
             case ev.EndpointBroken():
                 on_endpoint_broken(state, step, event)
             case ev.NoticeArrived():

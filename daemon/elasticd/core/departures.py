@@ -45,6 +45,13 @@ def on_requests_moved(state: State, event: RequestsMoved) -> None:
         state.moved[event.replica_id] = event
 
 
+def on_gateway_began(state: State) -> None:
+    """What it had under way is not known any more, and not zero."""
+    for key, departure in state.departures.items():
+        if not (departure.back or _is_over(departure)):
+            state.departures[key] = replace(departure, partial=True)
+
+
 def departures(state: State, now: float) -> list[dict[str, Any]]:
     """All departures that are still told, oldest first; ages and durations in seconds."""
     moved: dict[str, list[RequestsMoved]] = {}
@@ -77,12 +84,20 @@ def _served(replica: Replica, now: float) -> bool:
     return replica.phase in LIVE or now - replica.since <= HINDSIGHT
 
 
+def _is_over(departure: Departure) -> bool:
+    return departure.whole_at is not None and departure.ended_at is not None
+
+
 def _followed(state: State, step: Step, departure: Departure) -> Departure:
-    if departure.back or (departure.whole_at is not None and departure.ended_at is not None):
+    if departure.back or _is_over(departure):
         return departure
     node = state.fleet.node(departure.node_id)
     if node is not None and node.phase is NodePhase.READY:
         return replace(departure, back=True)
+    if node is not None and node.phase is NodePhase.DRAINING and node.cut_at is not None:
+        notice = node.cut_at - departure.began
+        if departure.notice is None or notice < departure.notice:
+            departure = replace(departure, notice=notice)
     if departure.ended_at is None and (node is None or node.phase is not NodePhase.DRAINING):
         departure = replace(departure, ended_at=step.now)
     if departure.whole_at is None and all(is_whole(state, name) for name in departure.models):
@@ -99,6 +114,7 @@ def _view(departure: Departure, moved: list[RequestsMoved], now: float) -> dict[
         "models": list(departure.models),
         "notice": departure.notice,
         "taken_back": departure.back,
+        "partial": departure.partial,
         "ended_after": None if departure.ended_at is None else departure.ended_at - began,
         "whole_after": None if departure.whole_at is None else departure.whole_at - began,
         "finished": sum(m.finished for m in moved),

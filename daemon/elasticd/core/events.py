@@ -241,6 +241,12 @@ class RequestsMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayBegan:
+    """The gateway has started again: what its former life had under way and did not tell of is not
+    known."""
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointBroken:
     """The gateway's connection to a replica broke: closes the endpoint, proves no death."""
 
@@ -379,6 +385,7 @@ Event = (
     | DemandSampled
     | LoadSampled
     | RequestsMoved
+    | GatewayBegan
     | EndpointBroken
     | NoticeArrived
     | NoticeTakenBack

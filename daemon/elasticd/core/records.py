@@ -134,7 +134,8 @@ class Departure:
 
     `models`: those that it served. `notice`: seconds from its beginning to its end, `None` where
     it went without. `ended_at`: its machine was told to end, or is gone. `whole_at`: all models
-    had as many ready replicas as they should. `back`: it was taken back before its end.
+    had as many ready replicas as they should. `back`: it was taken back before its end. `partial`:
+    the gateway began anew meanwhile, so there were more requests than are counted.
     """
 
     node_id: str
@@ -145,3 +146,4 @@ class Departure:
     ended_at: float | None = None
     whole_at: float | None = None
     back: bool = False
+    partial: bool = False

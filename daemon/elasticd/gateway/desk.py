@@ -66,11 +66,14 @@ class Desk:
             self._poke()
         return self._claim(ticket, outcomes, now)
 
-    def claim_again(self, lease: Lease, *, lost: bool, begun: bool = False) -> Claim:
+    def claim_again(
+        self, lease: Lease, *, lost: bool, begun: bool = False, again: bool = False
+    ) -> Claim:
         """The place of a request whose replica failed it, see `Admission.retry`; its former claim
         has been left."""
         now = self._now()
-        return self._claim(*self._admission.retry(lease, now, lost=lost, begun=begun), now)
+        asked = self._admission.retry(lease, now, lost=lost, begun=begun, again=again)
+        return self._claim(*asked, now)
 
     def leave(self, ticket: Ticket) -> None:
         """Ends a claim; the slot goes to the next request at once."""

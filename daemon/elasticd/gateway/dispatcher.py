@@ -18,11 +18,13 @@ from elasticd.gateway import errors
 from elasticd.gateway.call import Call
 from elasticd.gateway.config import GatewayConfig
 from elasticd.gateway.continuation.engines import Engines
+from elasticd.gateway.continuation.terms import Terms
 from elasticd.gateway.desk import Desk
 from elasticd.gateway.errors import ApiError
 from elasticd.gateway.failures import (
     EngineFault,
     Opening,
+    OutOfReach,
     OutOfResources,
     ReplicaBusy,
     ReplicaFailed,
@@ -50,6 +52,14 @@ _log = structlog.get_logger("elasticd.gateway")
 
 _FAULTS = frozenset((500, 502, 504))
 """Statuses by which an engine says that it failed; the request may or may not be to blame."""
+
+
+_FACTS_WAIT = 3.0
+"""Seconds that the first streams of a new spec wait until its engines are known: without that they
+could not go on when their replica is lost."""
+
+_BREATH = 0.5
+"""Seconds until a stream is tried again for which our own machine had no descriptor."""
 
 
 class BrokenReplicas(Protocol):
@@ -122,6 +132,11 @@ class Dispatcher:
                 self._outcomes.lost(call.model, journey.left)
                 raise
             _give(reply, journey.replay.fault.opening)
+        except ConnectionError:  # its client's: nobody has lost anything
+            raise
+        except Exception:
+            self._outcomes.lost(call.model, journey.left)
+            raise
         finally:
             self._budget.end()
         self._outcomes.answered(call.model)
@@ -143,15 +158,18 @@ class Dispatcher:
             if failure is None:
                 self._ended(lease, journey)
                 return
-            if isinstance(failure, ReplicaLost | ReplicaSilent | ReplicaLeaving):
+            if isinstance(failure, OutOfReach):
+                await asyncio.sleep(_BREATH)
+            elif isinstance(failure, ReplicaLost | ReplicaSilent | ReplicaLeaving):
                 journey.left.append(lease.endpoint.replica_id)
             _tell(failure, lease, journey)
-            if journey.begun and journey.go_on(failure):
+            if journey.begun and await journey.go_on(failure):
                 self._outcomes.went_on(call.model, journey.left, begun=True)
                 return
             replay.failed(lease, failure, begun=journey.begun)
             lost = not isinstance(failure, ReplicaRefused)
-            claim = self._desk.claim_again(lease, lost=lost, begun=journey.begun)
+            again = isinstance(failure, OutOfReach)
+            claim = self._desk.claim_again(lease, lost=lost, begun=journey.begun, again=again)
 
     def _ended(self, lease: Lease, journey: Journey) -> None:
         """The answer is complete."""
@@ -169,11 +187,17 @@ class Dispatcher:
             if isinstance(failure, ReplicaLost) and not failure.gone:
                 failure.gone = await self._is_gone(lease)
             return failure
+        except OutOfResources as ours:
+            if not journey.begun or not journey.may_wait_for_room():
+                raise
+            return OutOfReach(str(ours))
         return None
 
     async def _try_it(self, lease: Lease, journey: Journey) -> None:
         """Raises `ReplicaFailed`."""
         facts = self._engines.facts(lease.endpoint.spec_hash)
+        if facts is None and isinstance(journey.call.terms, Terms):
+            facts = await self._engines.known(lease.endpoint.spec_hash, _FACTS_WAIT)
         leased = Leased(partial(self._relay.exchange, lease.endpoint), self._config.idle_timeout)
         asked = await journey.asked(facts, leased)
         if asked is None:
@@ -218,7 +242,7 @@ class Dispatcher:
 
     def _note(self, lease: Lease, failure: ReplicaFailed) -> None:
         """Sets the replica aside and reports it, unless the request alone may be to blame."""
-        if isinstance(failure, ReplicaLeaving | EngineFault):
+        if isinstance(failure, ReplicaLeaving | OutOfReach | EngineFault):
             return
         if isinstance(failure, ReplicaSilent) and not self._is_stuck(lease, failure):
             return

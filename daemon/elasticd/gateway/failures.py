@@ -54,6 +54,10 @@ class ReplicaLeaving(ReplicaFailed):
     """It is to go, and the request would not be done there in time: left while all is well."""
 
 
+class OutOfReach(ReplicaFailed):
+    """Our own machine lacks what it takes to ask it, for a moment: says nothing of the replica."""
+
+
 class ReplicaLost(ReplicaFailed):
     """The connection broke, or the engine died, after the request was sent.
 

@@ -28,6 +28,9 @@ from elasticd.traffic.leaving import Running
 
 _log = structlog.get_logger("elasticd.gateway")
 
+_SHORTAGES = 20
+"""Times that a stream is tried again because our own machine had no room for it."""
+
 
 class Journey:
     """One request. `begun`: its client has a part of the answer, so it cannot start again."""
@@ -46,6 +49,7 @@ class Journey:
         self._parsed: ParsedAnswer | None = None
         self._loss = ReplicaFailed("no replica was lost")
         self._here: tuple[float, int] | None = None
+        self._shortages = 0
 
     @property
     def movable(self) -> bool:
@@ -111,12 +115,17 @@ class Journey:
         else:
             await self._pass_on(exchange, opening)
 
+    def may_wait_for_room(self) -> bool:
+        """Whether it is worth trying again where our own machine lacked something."""
+        self._shortages += 1
+        return self._seam is not None and self._shortages <= _SHORTAGES
+
     @property
     def may_be_moved(self) -> bool:
         """Whether another replica could go on with the stream, as far as is known."""
         return self.begun and self._seam is not None and self.replay.may_lose_one
 
-    def go_on(self, failure: ReplicaFailed) -> bool:
+    async def go_on(self, failure: ReplicaFailed) -> bool:
         """After a loss: sees to what the next replica is asked; true if nothing is left to ask.
 
         Raises `ApiError` where the stream ends here.
@@ -125,7 +134,8 @@ class Journey:
         if seam is None:
             self._give_up(failure, self._why_not)
         try:
-            todo = seam.lost()
+            # Long answers take long to read: not on the loop, where all the others wait for it.
+            todo = await asyncio.to_thread(seam.lost) if seam.is_long else seam.lost()
         except Unreadable as bad:
             self._give_up(failure, str(bad))
         if isinstance(todo, Rest):
@@ -148,15 +158,18 @@ class Journey:
 
     async def _pass_on(self, exchange: Exchange, opening: Opening) -> None:
         """The first replica's bytes as they come, in whole events where it is events."""
-        head, reply, seam = opening.head, self.reply, self._seam
-        reply.begin(head.status, head.headers, events=head.events)
+        head = opening.head
+        self.reply.begin(head.status, head.headers, events=head.events)
         self.begun = True
-        if not head.events:
+        if head.events:
+            await self._pass_on_events(exchange, opening)
+        else:
             self._seam = None
             await self._pour(exchange, opening.data, self._as_it_comes)
-            reply.end()
-            return
-        framer = EventFramer()
+            self.reply.end()
+
+    async def _pass_on_events(self, exchange: Exchange, opening: Opening) -> None:
+        reply, seam, framer = self.reply, self._seam, EventFramer()
         send, hide = reply.send, None if seam is None else seam.hide
 
         def take(data: bytes) -> bool:
@@ -169,6 +182,8 @@ class Journey:
                 try:
                     seam.keep(data)
                 except Broken as broken:
+                    if broken.good:
+                        send(broken.good if hide is None else hide(broken.good))
                     raise ReplicaLost(str(broken)) from broken
                 if hide is not None:
                     data = hide(data)

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from elasticd.gateway.config import GatewayConfig
-from elasticd.gateway.failures import Opening, ReplicaBusy, ReplicaSilent, failure_told
+from elasticd.gateway.continuation.kept import ERROR, blames_request
+from elasticd.gateway.failures import (
+    Head,
+    Opening,
+    ReplicaBusy,
+    ReplicaLost,
+    ReplicaSilent,
+    failure_told,
+)
 from elasticd.gateway.http.exchange import Exchange
 from elasticd.gateway.refusal import in_shape
+from elasticd.gateway.sse import EventFramer
 from elasticd.gateway.stall import Stalled, Stalls
+
+_DATA, _END = b"data:", b"data: [DONE]"
+
+_LONGEST_PREFACE = 1024 * 1024
+"""Bytes of comments and the like after which the engine is taken to speak in its own way."""
 
 
 class Opener:
@@ -39,14 +53,42 @@ async def _read(exchange: Exchange, streamed: bool, buffer: int) -> Opening:
         raise ReplicaBusy("status 503")
     if head.status < 200:
         return in_shape(Opening(head, b"", complete=True))
+    if head.events and head.status == 200:
+        return await _read_events(exchange, head)
     # A client that asked for a stream wants bytes as they come, also if they are no events.
     flowing = streamed and head.status < 300 and not head.json and not head.events
     most = 0 if flowing else buffer
     held = bytearray()
     while data := await exchange.read():
         held += data
-        if head.events and (b"\n\n" in held or b"\r\n\r\n" in held):
-            return Opening(head, bytes(held), complete=False)
         if len(held) > most:
             return Opening(head, bytes(held), complete=False)
     return Opening(head, bytes(held), complete=True)
+
+
+async def _read_events(exchange: Exchange, head: Head) -> Opening:
+    """Up to the first event of the answer. One that is none, or never comes, is a loss: the client
+    has nothing yet, and another replica may do better."""
+    framer, whole = EventFramer(), b""
+    while data := await exchange.read():
+        whole += framer.feed(data)
+        begin = whole if whole.startswith(_DATA) else whole[whole.find(b"\n" + _DATA) + 1 :]
+        if begin.startswith(_DATA):
+            _check_begin(begin)
+            return Opening(head, whole + framer.rest, complete=False)
+        if len(whole) > _LONGEST_PREFACE:
+            return Opening(head, whole + framer.rest, complete=False)
+    raise ReplicaLost("its stream ended before the answer began")
+
+
+def _check_begin(begin: bytes) -> None:
+    """Raises `ReplicaFailed` where the answer is over or has failed before it began."""
+    if begin.startswith(_END):
+        raise ReplicaLost("its stream has an end and nothing before")
+    if not begin.startswith(ERROR):
+        return
+    event = begin.partition(b"\n\n")[0]
+    if failure := failure_told(200, event):
+        raise failure
+    if not blames_request(event):
+        raise ReplicaLost("an error instead of an answer")

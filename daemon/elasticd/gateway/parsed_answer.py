@@ -33,7 +33,7 @@ class Leased:
     silence: float
 
     async def ask(self, call: Call) -> bytes:
-        """A whole answer. Raises `ReplicaFailed`, and `Unreadable` where it refuses."""
+        """A whole answer. Raises `ReplicaFailed`."""
         async with self.exchange(call) as exchange:
             exchange.limit_silence(self.silence)
             head = await exchange.open()
@@ -46,11 +46,8 @@ class Leased:
         if failure is None and head.status == 503:
             failure = ReplicaBusy("status 503")
         words = f"status {head.status} from {call.target}: {told[:300].decode('utf-8', 'replace')}"
-        if failure is None and head.status >= 500:
-            failure = ReplicaLost(words)
-        if failure is not None:
-            raise failure
-        raise Unreadable(words)
+        # Its like has answered this request before: what it has against it is its own.
+        raise failure or ReplicaLost(words)
 
 
 class ParsedAnswer:

@@ -28,6 +28,7 @@ from elasticd.gateway.errors import (
 )
 from elasticd.gateway.failures import (
     EngineFault,
+    OutOfReach,
     ReplicaFailed,
     ReplicaLeaving,
     ReplicaLost,
@@ -64,7 +65,7 @@ class Replay:
     def failed(self, lease: Lease, failure: ReplicaFailed, *, begun: bool = False) -> None:
         """Takes note. Raises `ApiError` if the request is not tried again. `begun`: a part of the
         answer is with the client."""
-        if isinstance(failure, ReplicaRefused | ReplicaLeaving):
+        if isinstance(failure, ReplicaRefused | ReplicaLeaving | OutOfReach):
             return
         if begun or (isinstance(failure, ReplicaLost) and failure.gone):
             self._losses += 1

@@ -9,6 +9,7 @@ with the next one.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from dataclasses import asdict, dataclass
 
 import aiohttp
@@ -43,6 +44,7 @@ class Reporter:
         self._outcomes = outcomes
         self._broken: dict[tuple[str, int], BrokenReplica] = {}
         self._poked = asyncio.Event()
+        self._life = secrets.token_hex(8)
 
     def poke(self) -> None:
         """Report at once."""
@@ -76,6 +78,7 @@ class Reporter:
         moved = self._outcomes.news(table.epoch)
         report = {
             "v": 1,
+            "life": self._life,
             "epoch": table.epoch,
             "version": table.version,
             "models": [asdict(count) for count in counts],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from elasticd.core.events import GatewayBegan
 from elasticd.ops.admin_changes import Changing
 from elasticd.ops.admin_events import Events
 from elasticd.ops.admin_http import Refused, body_of, clear_errors, json_answer, number
@@ -91,6 +92,8 @@ class _Internal:
         except ValueError as bad:
             raise Refused(400, str(bad)) from bad
         self._ports.requests.take(totals)
+        if self._ports.requests.began_anew(str(report.get("life") or "")):
+            self._ports.emit(GatewayBegan())
         for event in events:
             self._ports.emit(event)
         return web.Response(status=204)

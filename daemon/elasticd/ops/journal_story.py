@@ -191,6 +191,7 @@ _WORDS: Mapping[str, Callable[[_Fact], tuple[str, str]]] = {
     "ReplicaOrderFailed": _order_failed,
     "EndpointBroken": _broken,
     "RequestsMoved": _moved,
+    "GatewayBegan": lambda _: ("fleet", "the gateway has started again"),
     "NoticeArrived": _notice,
     "NoticeTakenBack": _notice_back,
     "DownRequested": lambda fact: ("fleet", f"everything is given back, asked by {fact['by']}"),

@@ -31,11 +31,17 @@ class RequestTotals(Collector):
 
     def __init__(self) -> None:
         self._totals: dict[str, Mapping[str, int]] = {}
+        self._life = ""
 
     def take(self, totals: Sequence[Mapping[str, Any]]) -> None:
         """From a report; models that it does not name keep what is known of them."""
         for told in totals:
             self._totals[told["model"]] = {name: told.get(name, 0) for name in REQUESTS}
+
+    def began_anew(self, life: str) -> bool:
+        """Whether this is another life of the gateway than the one that reported before."""
+        before, self._life = self._life, life or self._life
+        return bool(before and life and before != life)
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         for name, meaning in REQUESTS.items():

@@ -30,6 +30,13 @@ def numbers(departure: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def departed(departure: Mapping[str, Any]) -> str:
     """One sentence about one departure, without its age."""
+    return f"{_departed(departure)}{_MORE if departure.get('partial') else ''}"
+
+
+_MORE = "; the gateway has started again meanwhile: what it had under way is not counted"
+
+
+def _departed(departure: Mapping[str, Any]) -> str:
     node_id = clean(departure["node_id"])
     if departure.get("taken_back"):
         return f"{node_id} stays, its drain was taken back: {counts(departure)}"

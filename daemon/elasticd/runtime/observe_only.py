@@ -20,6 +20,7 @@ from elasticd.core.events import (
     DemandSampled,
     EndpointBroken,
     Event,
+    GatewayBegan,
     LoadSampled,
     RequestsMoved,
 )
@@ -47,7 +48,7 @@ _READ_LIMIT = 30.0
 _LIST_AGAIN = 60.0
 """Seconds until the providers are tried again where listing them broke."""
 
-_SAMPLES = (DemandSampled, LoadSampled, RequestsMoved, EndpointBroken)
+_SAMPLES = (DemandSampled, LoadSampled, RequestsMoved, GatewayBegan, EndpointBroken)
 """What the gateway reports; it is right to, and nobody needs it now."""
 
 _log = structlog.get_logger()

@@ -73,18 +73,19 @@ class Admission:
         return ticket, outcomes
 
     def retry(
-        self, lease: Lease, now: float, *, lost: bool, begun: bool = False
+        self, lease: Lease, now: float, *, lost: bool, begun: bool = False, again: bool = False
     ) -> tuple[Ticket, list[Outcome]]:
         """A request whose replica failed asks again, at its old place.
 
         `lost`: the replica had taken the request. `begun`: its client has a part of the answer, so
-        only a replica of the same spec can go on with it. The old lease must have been left.
+        only a replica of the same spec can go on with it. `again`: that replica has not been asked,
+        so it is as good as any. The old lease must have been left.
         """
         assert lease.ticket.id not in self._leases, "leave the lease before asking again"
         old = lease.ticket
         ticket = replace(
             self._mint(old.ask, arrived=old.arrived, now=now),
-            tried=old.tried | {replica_key(lease.endpoint)},
+            tried=old.tried if again else old.tried | {replica_key(lease.endpoint)},
             spec_hash=lease.endpoint.spec_hash if begun else "",
         )
         if not lost:

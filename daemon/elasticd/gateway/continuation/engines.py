@@ -43,6 +43,13 @@ class Engines:
         """What is known of the engines of this spec; `None`: nothing, or nothing yet."""
         return self._facts.get(spec_hash)
 
+    async def known(self, spec_hash: str, wait: float) -> EngineFacts | None:
+        """The same, after at most so many seconds where they are being asked for the first time."""
+        task = self._asking.get(spec_hash)
+        if spec_hash not in self._facts and task is not None:
+            await asyncio.wait([task], timeout=wait)
+        return self._facts.get(spec_hash)
+
     def follow(self, table: RoutingTable) -> None:
         """Learns of new specs, forgets those that the table no longer has."""
         listed: dict[str, list[Endpoint]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +13,24 @@ from elasticd.gateway.continuation.record import DONE, Told
 from elasticd.gateway.continuation.terms import Kind, Terms
 from elasticd.gateway.sse import event
 
-_ERROR, _ABORT = b'data: {"error"', b'"finish_reason":"abort"'
+ERROR, _ABORT = b'data: {"error"', b'"finish_reason":"abort"'
 """How vLLM ends a stream that it could not finish; within a JSON string the quotes were escaped."""
 
 
+_PACK = 512
+"""Events after which those so far are packed: a long answer would take megabytes."""
+
+
+_AT_ONCE = 64
+"""Events that are read in about a millisecond."""
+
+
 class Broken(Exception):
-    """The answer that goes on has broken off, too, or is none."""
+    """The answer that goes on has broken off, too, or is none. `good`: the events before that."""
+
+    def __init__(self, why: str, good: bytes = b"") -> None:
+        super().__init__(why)
+        self.good = good
 
 
 class KeptStream:
@@ -30,6 +43,7 @@ class KeptStream:
         self._terms = terms
         self._facts = facts
         self._kept: list[bytes] = []
+        self._packed: list[bytes] = []
         self._told: Told | None = None
         self.hide: Callable[[bytes], bytes] | None = None if terms.wants_ids else without_ids
         """What makes of an event with ids the one that the client asked for."""
@@ -39,7 +53,14 @@ class KeptStream:
     @property
     def emitted(self) -> int:
         """About how many tokens the client has: events, where several tokens may be in one."""
-        return len(self._told.ids) if self._told is not None else len(self._kept)
+        if self._told is not None:
+            return len(self._told.ids)
+        return len(self._packed) * _PACK + len(self._kept)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether reading it after a loss takes so long that others would notice."""
+        return self._told is None and self.emitted > _AT_ONCE
 
     @property
     def most(self) -> int | None:
@@ -54,14 +75,29 @@ class KeptStream:
 
     def keep(self, data: bytes) -> None:
         """Whole events as they come from the first replica, with the ids in them. Raises `Broken`
-        where they say that it failed."""
-        if _ERROR in data or _ABORT in data:
-            raise Broken("an error in mid-stream")
+        where they say that it failed; what came before is kept."""
+        if ERROR in data or _ABORT in data:
+            good = _before_failure(data)
+            if good:
+                self._kept.append(good)
+            if len(good) < len(data):
+                raise Broken("an error in mid-stream", good)
+            return
         self._kept.append(data)
+        if len(self._kept) > _PACK:
+            self._pack()
+
+    def _pack(self) -> None:
+        """All but the latest event, which may be the end: they are much alike, and shrink to a
+        twentieth."""
+        last = self._kept.pop()
+        self._packed.append(zlib.compress(b"".join(self._kept), level=1))
+        self._kept = [last]
 
     def _all_kept(self) -> bytes:
         """Read once; it is not needed any more then."""
-        data = b"".join(self._kept)
+        data = b"".join((*map(zlib.decompress, self._packed), *self._kept))
+        self._packed.clear()
         self._kept.clear()
         return data
 
@@ -102,6 +138,26 @@ class KeptStream:
             "total_tokens": prompt + completion,
             "completion_tokens": completion,
         }
+
+
+def _before_failure(data: bytes) -> bytes:
+    """The events before the first one by which an engine says that it failed. What it has against
+    the request (4xx) is an answer, and no failure."""
+    good = []
+    for piece in data.replace(b"\r\n\r\n", b"\n\n").split(b"\n\n")[:-1]:
+        if _ABORT in piece or (piece.startswith(ERROR) and not blames_request(piece)):
+            break
+        good.append(piece + b"\n\n")
+    return b"".join(good)
+
+
+def blames_request(event: bytes) -> bool:
+    """Whether an error event speaks of the request."""
+    try:
+        code = json.loads(event[len(b"data:") :])["error"].get("code")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+    return isinstance(code, int) and 400 <= code < 500
 
 
 def packed(document: dict[str, Any]) -> bytes:
