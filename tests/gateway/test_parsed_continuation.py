@@ -205,16 +205,23 @@ async def test_an_engine_that_cannot_derender_is_not_asked_to() -> None:
         await check_ends(s, living, "--enable-scale-out")
 
 
-async def test_an_engine_that_refuses_to_is_no_broken_one() -> None:
-    async with broken_after(13) as (s, _, living):
-        living.set(scale_out=0)
-        await check_ends(s, living, "status 403")
-        living.set(scale_out=1)
-        merged = Merged(await told(s, max_tokens=LENGTH))
-        assert merged.message == answer()
-        await s.report(lambda r: r["broken"], "the loss is reported")
-        reported = [b["replica_id"] for r in s.controller.reports for b in r["broken"]]
-        assert set(reported) == {"a"}
+async def test_where_one_refuses_to_another_goes_on() -> None:
+    async with broken_after(13) as (s, dying, refusing), StubEngine(itl_ms=1, parser=1) as good:
+        refusing.set(scale_out=0)
+        await s.publish(
+            dying.endpoint("a"), refusing.endpoint("b"), good.endpoint("c"), continues=True
+        )
+        for _ in range(4):
+            merged = Merged(await told(s, max_tokens=LENGTH))
+            assert merged.message == answer()
+        assert refusing.counts["tokens"] == 0
+
+
+async def test_where_all_refuse_the_stream_ends_and_no_request_walks_on_for_ever() -> None:
+    async with broken_after(13) as (s, _, refusing):
+        refusing.set(scale_out=0)
+        events = events_of(await told(s, max_tokens=LENGTH))
+        assert error_of(events[-1])["code"] == "replica_lost"
 
 
 async def test_a_client_that_leaves_ends_everything() -> None:
