@@ -198,14 +198,17 @@ class Dispatcher:
         facts = self._engines.facts(lease.endpoint.spec_hash)
         if facts is None and isinstance(journey.call.terms, Terms):
             facts = await self._engines.known(lease.endpoint.spec_hash, _FACTS_WAIT)
-        leased = Leased(partial(self._relay.exchange, lease.endpoint), self._config.idle_timeout)
-        asked = await journey.asked(facts, leased)
+        leased, asked = None, journey.asked(facts)
         if asked is None:
-            return
-        async with (
-            self._relay.exchange(lease.endpoint, asked) as exchange,
-            self._leaving.running(lease, journey, exchange),
-        ):
+            leased = Leased(
+                partial(self._relay.exchange, lease.endpoint), self._config.idle_timeout
+            )
+            asked = await journey.rendered(leased)
+            if asked is None:
+                return
+        exchange = self._relay.exchange(lease.endpoint, asked)
+        run = self._leaving.enter(lease, journey, exchange)
+        try:
             opening = await self._opened(lease, journey, exchange)
             if opening.complete and not journey.begun:
                 _give(journey.reply, opening)
@@ -213,6 +216,9 @@ class Dispatcher:
             doubt = self._suspicion(lease, journey, exchange) if opening.head.events else None
             exchange.limit_silence(self._config.idle_timeout, doubt)
             await journey.stream(exchange, opening, leased)
+        finally:
+            exchange.close()
+            self._leaving.exit(run)
 
     async def _opened(self, lease: Lease, journey: Journey, exchange: Exchange) -> Opening:
         """The start of the answer, once it is one. Raises `ReplicaFailed`."""

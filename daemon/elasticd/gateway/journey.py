@@ -76,18 +76,12 @@ class Journey:
         """Tokens of the answer, about; `None` where nobody counts them."""
         return self._seam.emitted if self._seam is not None else None
 
-    async def asked(self, facts: EngineFacts | None, leased: Leased) -> Call | None:
-        """What a replica of which these facts are known is asked; `None`: nothing is left to ask.
-
-        Raises `ReplicaFailed`, and `ApiError` where the stream ends here.
-        """
+    def asked(self, facts: EngineFacts | None) -> Call | None:
+        """What a replica of which these facts are known is asked; `None`: to render, first."""
         if self._question is not None:
             return self._question
         if self._parsed is not None:
-            try:
-                return await self._parsed.asked(leased)
-            except Unreadable as bad:
-                self._give_up(self._loss, str(bad))
+            return None
         self._seam = None
         terms = may_be_continued(self._terms, facts)
         if isinstance(terms, NotContinued) or facts is None:
@@ -99,14 +93,23 @@ class Journey:
             return self.call
         return replace(self.call, body=asking_for_ids(self.call.body))
 
-    async def stream(self, exchange: Exchange, opening: Opening, leased: Leased) -> None:
+    async def rendered(self, leased: Leased) -> Call | None:
+        """What the replica that goes on with a parsed answer is asked; `None`: nothing is left to
+        ask. Raises `ReplicaFailed`, and `ApiError` where the stream ends here."""
+        assert self._parsed is not None
+        try:
+            return await self._parsed.asked(leased)
+        except Unreadable as bad:
+            self._give_up(self._loss, str(bad))
+
+    async def stream(self, exchange: Exchange, opening: Opening, leased: Leased | None) -> None:
         """Passes a stream on to its end. Raises `ReplicaFailed`, and `ApiError` where it ends
         here."""
         emitted = self._seam.emitted if self._seam is not None else 0
         self._here = asyncio.get_running_loop().time(), emitted
         if self._question is not None:
             await self._pass_on_rest(exchange, opening)
-        elif self._parsed is not None:
+        elif self._parsed is not None and leased is not None:
             self.reply.comment(seams.MARK)
             try:
                 await self._parsed.stream(leased, exchange, opening.data)

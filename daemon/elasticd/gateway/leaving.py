@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol
 
 from elasticd.gateway.failures import ReplicaLeaving
@@ -45,32 +44,15 @@ class Room(Protocol):
 
 
 class Run:
-    """One request on one replica, for as long as the block lasts."""
+    """One request on one replica."""
 
-    __slots__ = ("_keeper", "exchange", "journey", "key", "lease")
+    __slots__ = ("exchange", "journey", "key", "lease")
 
-    def __init__(
-        self, keeper: Leaving, lease: Lease, journey: Progresses, exchange: Leaves
-    ) -> None:
-        self._keeper = keeper
+    def __init__(self, lease: Lease, journey: Progresses, exchange: Leaves) -> None:
         self.key = replica_key(lease.endpoint)
         self.lease = lease
         self.journey = journey
         self.exchange = exchange
-
-    async def __aenter__(self) -> None:
-        self._keeper.runs.setdefault(self.key, set()).add(self)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        runs = self._keeper.runs[self.key]
-        runs.discard(self)
-        if not runs:
-            del self._keeper.runs[self.key]
 
 
 @dataclass(slots=True)
@@ -91,11 +73,24 @@ class Leaving:
         self._ending: frozenset[ReplicaKey] = frozenset()
         self._usual: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self.runs: dict[ReplicaKey, set[Run]] = {}
+        self._runs: dict[ReplicaKey, set[Run]] = {}
 
-    def running(self, lease: Lease, journey: Progresses, exchange: Leaves) -> Run:
-        """To be entered by who asks a replica."""
-        return Run(self, lease, journey, exchange)
+    def enter(self, lease: Lease, journey: Progresses, exchange: Leaves) -> Run:
+        """A replica is asked; to be followed by `exit`, whatever comes of it."""
+        run = Run(lease, journey, exchange)
+        runs = self._runs.get(run.key)
+        if runs is None:
+            self._runs[run.key] = {run}
+        else:
+            runs.add(run)
+        return run
+
+    def exit(self, run: Run) -> None:
+        """It is not asked any more."""
+        runs = self._runs[run.key]
+        runs.discard(run)
+        if not runs:
+            del self._runs[run.key]
 
     def ended(self, model: str, journey: Progresses) -> None:
         """An answer is complete: one more measure of how long they are."""
@@ -135,7 +130,7 @@ class Leaving:
         self._timer = None
         now = self._loop.time()
         for key, going in self._going.items():
-            if runs := self.runs.get(key):
+            if runs := self._runs.get(key):
                 self._take_off(key, going, list(runs), now)
         if self._going:
             self._timer = self._loop.call_later(_TICK, self._look)

@@ -22,27 +22,31 @@ SHARE = 0.2
 class _Recent:
     """How many there were in the last `SPAN` seconds, counted by the whole second."""
 
-    __slots__ = ("_counts", "_newest", "_sum")
+    __slots__ = ("_counts", "_second", "_until")
 
     def __init__(self) -> None:
         self._counts = [0] * SPAN
-        self._newest = 0
-        self._sum = 0
+        self._second = 0
+        self._until = 0.0
 
     def add(self, now: float) -> None:
-        """One more."""
-        self.read(now)
-        self._counts[self._newest % SPAN] += 1
-        self._sum += 1
+        """One more. Called for every request: once a second it does more than count."""
+        if now >= self._until:
+            self._go_on(now)
+        self._counts[self._second] += 1
 
     def read(self, now: float) -> int:
         """The sum; what is too old has been forgotten."""
-        second = int(now)
-        for passed in range(max(self._newest + 1, second - SPAN + 1), second + 1):
-            self._sum -= self._counts[passed % SPAN]
-            self._counts[passed % SPAN] = 0
-        self._newest = max(self._newest, second)
-        return self._sum
+        if now >= self._until:
+            self._go_on(now)
+        return sum(self._counts)
+
+    def _go_on(self, now: float) -> None:
+        passed = min(int(now - self._until) + 1, SPAN)
+        for _ in range(passed):
+            self._second = (self._second + 1) % SPAN
+            self._counts[self._second] = 0
+        self._until = int(now) + 1.0
 
 
 class RetryBudget:
