@@ -6,9 +6,10 @@ A leaf: both sides import it, it imports neither.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+from elasticd.json_fields import Fields
 
 
 class Tier(enum.StrEnum):
@@ -113,28 +114,49 @@ def table_to_json(table: RoutingTable) -> dict[str, Any]:
     }
 
 
-def table_from_json(data: Mapping[str, Any]) -> RoutingTable:
-    """Reads what `table_to_json` wrote. Raises `ValueError` on anything else."""
-    try:
-        if data["v"] != 1:
-            raise ValueError(f"routing table of version {data['v']}, this program reads version 1")
-        return RoutingTable(
-            epoch=int(data["epoch"]),
-            version=int(data["version"]),
-            models=tuple(
-                ModelRoute(
-                    model=str(m["model"]),
-                    max_wait=float(m["max_wait"]),
-                    queue_limit=int(m["queue_limit"]),
-                    state=str(m["state"]),
-                    continues=bool(m.get("continues", False)),
-                    spec_hash=str(m.get("spec_hash", "")),
-                    endpoints=tuple(
-                        Endpoint(**{**e, "tier": Tier(e["tier"])}) for e in m["endpoints"]
-                    ),
-                )
-                for m in data["models"]
-            ),
-        )
-    except (KeyError, TypeError) as bad:
-        raise ValueError(f"not a routing table: {bad!r}") from bad
+def table_from_json(data: object) -> RoutingTable:
+    """Reads what `table_to_json` wrote. Raises `ValueError` with the place of what is wrong.
+
+    Fields that are not known here are passed over: the controller may be the newer program.
+    """
+    told = Fields(data)
+    if (version := told.whole("v")) != 1:
+        raise ValueError(f"routing table of version {version}, this program reads version 1")
+    return RoutingTable(
+        epoch=told.whole("epoch"),
+        version=told.whole("version"),
+        models=tuple(map(_route, told.each("models"))),
+    )
+
+
+def sent_at(data: object) -> float | None:
+    """When the controller sent it, on its own clock; `None`: it does not say. Raises
+    `ValueError`."""
+    return Fields(data).time("at")
+
+
+def _route(told: Fields) -> ModelRoute:
+    return ModelRoute(
+        model=told.text("model"),
+        endpoints=tuple(map(_endpoint, told.each("endpoints"))),
+        max_wait=told.size("max_wait", zero=True),
+        queue_limit=told.whole("queue_limit"),
+        state=told.text("state"),
+        continues=told.flag("continues", default=False),
+        spec_hash=told.text("spec_hash", default=""),
+    )
+
+
+def _endpoint(told: Fields) -> Endpoint:
+    return Endpoint(
+        replica_id=told.word("replica_id"),
+        incarnation=told.whole("incarnation"),
+        url=told.url("url"),
+        key=told.word("key"),
+        slots=told.whole("slots"),
+        tier=told.one_of("tier", Tier),
+        node_id=told.word("node_id"),
+        spec_hash=told.word("spec_hash"),
+        weight=told.size("weight", default=1.0),
+        cut_at=told.time("cut_at"),
+    )

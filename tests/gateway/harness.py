@@ -54,9 +54,18 @@ class FakeController:
         """Seconds by which its clock is behind ours."""
         self.followed = (0, 0)
         """Epoch and version the gateway has, as it says itself."""
+        self._instead: bytes | None = None
+        self.asked = 0
+        """How often the table was asked for."""
 
     def publish(self, new: RoutingTable) -> None:
-        self._table = new
+        self._table, self._instead = new, None
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def publish_bytes(self, told: bytes) -> None:
+        """Says this in the place of a table, at each request, until one is published."""
+        self._instead = told
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -75,9 +84,15 @@ class FakeController:
             self._path.unlink(missing_ok=True)
 
     async def _serve_table(self, request: web.Request) -> web.Response:
+        self.asked += 1
         self.followed = known = int(request.query["epoch"]), int(request.query["version"])
-        while self._table is None or (self._table.epoch, self._table.version) == known:
+        while self._instead is None and (
+            self._table is None or (self._table.epoch, self._table.version) == known
+        ):
             await self._changed.wait()
+        if self._instead is not None:
+            return web.Response(body=self._instead, content_type="application/json")
+        assert self._table is not None
         at = time.time() - self.behind
         return web.json_response({**table_to_json(self._table), "at": at})
 

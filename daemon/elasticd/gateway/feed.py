@@ -1,7 +1,7 @@
 """The gateway's line to the controller: tables come in, by long poll over the admin socket.
 
-Fail static: while the controller is away the gateway goes on with its last table, from memory or,
-after a restart, from disk. Only the controller's own word replaces a table.
+Fail static: while the controller is away, or says what is no table, the gateway goes on with its
+last one, from memory or, after a restart, from disk. Only the controller's own word replaces it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import aiohttp
 import structlog
 
 from elasticd.gateway.table_store import save_table
-from elasticd.routing_table import RoutingTable, on_other_clock, table_from_json
+from elasticd.routing_table import RoutingTable, on_other_clock, sent_at, table_from_json
+from elasticd.weights.foreign import read_json
 
 _log = structlog.get_logger("elasticd.gateway")
 
@@ -74,22 +75,26 @@ class TableFeed:
         self._known = known
         self._apply = apply
         self._now = now
+        self._refused = ""
 
     async def run(self) -> None:
         """Never returns."""
         failures = 0
         while True:
             try:
-                await self._poll()
-            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                told = await self._poll()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 self._link.note(str(error) or type(error).__name__)
-                await asyncio.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])
-                failures += 1
             else:
                 self._link.note(None)
-                failures = 0
+                if told is None or await self._is_taken(told):
+                    failures = 0
+                    continue
+            await asyncio.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])
+            failures += 1
 
-    async def _poll(self) -> None:
+    async def _poll(self) -> bytes | None:
+        """What the controller says; `None`: the table that is known still holds."""
         known = self._known
         params = {
             "epoch": str(known.epoch if known else 0),
@@ -98,14 +103,27 @@ class TableFeed:
         }
         async with self._link.session.get("/internal/v1/table", params=params) as answer:
             if answer.status == 204:
-                return
+                return None
             answer.raise_for_status()
-            told = await answer.json()
-            table = table_from_json(told)
-            if "at" in told:
-                table = on_other_clock(table, self._now() - float(told["at"]))
+            return await answer.read()
+
+    async def _is_taken(self, told: bytes) -> bool:
+        """Logs once what is wrong with a table."""
+        try:
+            document = read_json(told)
+            table, at = table_from_json(document), sent_at(document)
+        except ValueError as bad:
+            if (refused := str(bad)) != self._refused:
+                _log.error("table refused, the one before stays", error=refused)
+            self._refused = refused
+            return False
+        self._refused = ""
+        if at is not None:
+            table = on_other_clock(table, self._now() - at)
+        known = self._known
         if known is None or (table.epoch, table.version) != (known.epoch, known.version):
             await self._take(table)
+        return True
 
     async def _take(self, table: RoutingTable) -> None:
         """In force first: a slow or full disk delays no request."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from elasticd.routing_table import RoutingTable, table_from_json, table_to_json
+from elasticd.weights.foreign import read_json
 
 _log = structlog.get_logger("elasticd.gateway")
 
@@ -19,7 +20,7 @@ _log = structlog.get_logger("elasticd.gateway")
 def load_table(path: Path) -> RoutingTable | None:
     """The table kept last; `None` if there is none, or none that can be read (logged)."""
     try:
-        return table_from_json(json.loads(path.read_text(encoding="utf-8")))
+        return table_from_json(read_json(path.read_bytes()))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as bad:

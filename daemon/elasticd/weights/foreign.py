@@ -24,7 +24,7 @@ def read_json(body: bytes) -> Any:
         raise ValueError("nested without end") from None
     level = [told]
     for _ in range(DEEPEST):
-        level = [inner for value in level for inner in _inside(value)]
+        level = [i for value in level for i in _inside(value) if isinstance(i, dict | list)]
         if not level:
             return told
     raise ValueError(f"nested deeper than {DEEPEST} levels")
