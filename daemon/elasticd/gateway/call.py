@@ -81,11 +81,29 @@ def call_of(request: Request, body: bytes, request_id: str, max_priority: int) -
         streamed=streamed,
         priority=priority,
         timeout=timeout,
-        terms=terms_of(request.path, fields) if streamed else _NOT_STREAMED,
+        terms=_terms(request.path, fields, body) if streamed else _NOT_STREAMED,
     )
 
 
 _NOT_STREAMED = NotContinued("it is not streamed")
+_OTHER_ENCODING = NotContinued("its body is not UTF-8")
+
+_YES = frozenset(("1", "on", "t", "true", "y", "yes"))
+"""What engines take for true in the place of a boolean, in any case of letters."""
+
+
+def _terms(path: str, fields: dict[str, Any], body: bytes) -> Terms | NotContinued:
+    """Of a stream. What goes on has fields of ours behind its own, as UTF-8."""
+    if json.detect_encoding(body) not in ("utf-8", "utf-8-sig"):
+        return _OTHER_ENCODING
+    return terms_of(path, fields)
+
+
+def _says_yes(value: object) -> bool:
+    """Whether `stream` asks the engine for a stream: it is as lenient with its type."""
+    if isinstance(value, str):
+        return value.lower() in _YES
+    return isinstance(value, int | float) and value == 1
 
 
 def _nowhere(request: Request) -> ApiError:
@@ -105,7 +123,7 @@ def _read_json(body: bytes) -> tuple[dict[str, Any], str, bool]:
     model = fields.get("model")
     if not isinstance(model, str) or not model:
         raise _no_model()
-    return fields, model, fields.get("stream") is True
+    return fields, model, _says_yes(fields.get("stream"))
 
 
 def _read_form(body: bytes, content_type: str) -> tuple[str, bool]:
@@ -124,7 +142,7 @@ def _read_form(body: bytes, content_type: str) -> tuple[str, bool]:
     model = fields.get(b"model", b"").decode("utf-8", "replace").strip()
     if not model:
         raise _no_model()
-    return model, fields.get(b"stream", b"").strip().lower() == b"true"
+    return model, _says_yes(fields.get(b"stream", b"").decode("utf-8", "replace").strip())
 
 
 def _no_model() -> ApiError:

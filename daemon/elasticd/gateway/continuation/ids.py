@@ -16,8 +16,8 @@ _IDS = re.compile(rb"\[(?:%b)[^\]]*\]" % _BEFORE)
 
 
 def asking_for_ids(body: bytes) -> bytes:
-    """A JSON object with at least one field, and `return_token_ids` behind all of them: of two
-    fields with one name the last one counts."""
+    """A JSON object in UTF-8 with at least one field, and `return_token_ids` behind all of them: of
+    two fields with one name the last one counts."""
     return body.rstrip()[:-1] + b',"return_token_ids":true}'
 
 
