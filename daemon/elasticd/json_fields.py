@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+T = TypeVar("T")
 E = TypeVar("E", bound=enum.StrEnum)
 
 MOST = 1e15
@@ -88,6 +89,10 @@ class Fields:
             raise self._wrong(name, f"a whole number of at least {least}")
         return told
 
+    def maybe(self, name: str, read: Callable[[str], T]) -> T | None:
+        """What `read` makes of the field; `None` where it is null or missing."""
+        return None if self._value.get(name) is None else read(name)
+
     def size(self, name: str, default: float = _NEEDED, *, zero: bool = False) -> float:
         """A finite number that is not negative, nor zero unless that is allowed."""
         told = self._number(name, default)
@@ -95,10 +100,8 @@ class Fields:
             raise self._wrong(name, "a number of at least 0" if zero else "a number above 0")
         return told
 
-    def time(self, name: str) -> float | None:
-        """A finite number of seconds on some clock; `None`: none is told."""
-        if self._value.get(name) is None:
-            return None
+    def seconds(self, name: str) -> float:
+        """A finite number of seconds on some clock."""
         told = self._number(name)
         if told is None:
             raise self._wrong(name, "a number of seconds")

@@ -132,7 +132,8 @@ def table_from_json(data: object) -> RoutingTable:
 def sent_at(data: object) -> float | None:
     """When the controller sent it, on its own clock; `None`: it does not say. Raises
     `ValueError`."""
-    return Fields(data).time("at")
+    told = Fields(data)
+    return told.maybe("at", told.seconds)
 
 
 def _route(told: Fields) -> ModelRoute:
@@ -158,5 +159,5 @@ def _endpoint(told: Fields) -> Endpoint:
         node_id=told.word("node_id"),
         spec_hash=told.word("spec_hash"),
         weight=told.size("weight", default=1.0),
-        cut_at=told.time("cut_at"),
+        cut_at=told.maybe("cut_at", told.seconds),
     )

@@ -39,6 +39,7 @@ def tokenizer() -> Tokenizer:
 def facts(**changes: Any) -> EngineFacts:
     known: dict[str, Any] = {
         "tokenizer": tokenizer(),
+        "vocabulary": 300,
         "parser": False,
         "scale_out": True,
         "reasoning": False,
