@@ -64,7 +64,11 @@ class ParsedAnswer:
         Raises `ReplicaFailed`, and `Unreadable` where it cannot go on.
         """
         rendering = leased.ask(self._to(RENDER, self._call.body))
-        body = self._seam.rendered(await self._reply.patiently(rendering))
+        answer = await self._reply.patiently(rendering)
+        try:
+            body = self._seam.rendered(answer)
+        except Broken as broken:
+            raise ReplicaLost(str(broken)) from broken
         if body is not None:
             return self._to(GENERATE, body)
         await self._pass_on(leased)

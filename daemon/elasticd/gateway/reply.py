@@ -18,6 +18,7 @@ from multidict import CIMultiDict
 from elasticd.gateway import sse
 from elasticd.gateway.errors import ApiError, engine_refused
 from elasticd.gateway.http.answer import Answer, Flow
+from elasticd.weights.foreign import read_json
 
 T = TypeVar("T")
 
@@ -122,6 +123,6 @@ class Reply:
 def _one_line(status: int, body: bytes) -> bytes:
     """A JSON body as the data of one event; anything else is told as an error."""
     try:
-        return json.dumps(json.loads(body)).encode()
+        return json.dumps(read_json(body)).encode()
     except ValueError:
         return engine_refused(status, "").body()

@@ -12,6 +12,8 @@ from typing import Any
 DEEPEST = 64
 """Levels of lists and mappings. Python walks a thousand, and some of ours take several a level."""
 
+_HOLDERS = (dict, list)
+
 LONGEST_SENTENCE = 400
 """Characters: a supervisor cuts longer lines, and half an object says nothing."""
 
@@ -24,7 +26,7 @@ def read_json(body: bytes) -> Any:
         raise ValueError("nested without end") from None
     level = [told]
     for _ in range(DEEPEST):
-        level = [i for value in level for i in _inside(value) if isinstance(i, dict | list)]
+        level = [i for value in level for i in _inside(value) if isinstance(i, _HOLDERS)]
         if not level:
             return told
     raise ValueError(f"nested deeper than {DEEPEST} levels")

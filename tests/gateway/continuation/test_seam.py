@@ -11,6 +11,7 @@ from elasticd.gateway.continuation.kept import Broken
 from elasticd.gateway.continuation.record import Unreadable
 from elasticd.gateway.continuation.seam import Question, Rest, Seam
 from elasticd.gateway.continuation.terms import Kind, Terms
+from elasticd.gateway.continuation.text import OwnText
 from tests.gateway.continuation.engine import (
     ANSWER,
     PROMPT,
@@ -194,6 +195,78 @@ def test_what_goes_on_and_breaks_is_lost_again_and_nothing_of_it_is_told(broken:
     with pytest.raises(Broken):
         seam.feed(broken)
     assert seam.lost() == first
+
+
+def generated(ids: list[int], **choice: Any) -> bytes:
+    whole = {"index": 0, "text": "", "finish_reason": None, "stop_reason": None, **choice}
+    return b"data: " + json.dumps({"choices": [{**whole, "token_ids": ids}]}).encode() + b"\n\n"
+
+
+def test_nothing_of_a_piece_that_breaks_is_told_and_nothing_of_it_is_missing_later() -> None:
+    asked = terms(return_token_ids=True)
+    full = whole(asked)
+    seam = Seam(asked, facts())
+    for event in full[:5]:
+        seam.keep(event)
+    first = seam.lost()
+    with pytest.raises(Broken):
+        seam.feed(generated(answer_ids()[4:7]) + b'data: {"error": {"message": "x"}}\n\n')
+    again = seam.lost()
+    assert again == first
+    got = b"".join(full[:5]) + go_on(seam, asked, again)
+    assert meaning(got) == meaning(b"".join(full))
+
+
+def test_who_gives_more_tokens_than_the_client_asked_for_is_lost_again() -> None:
+    asked = terms(max_tokens=12, return_token_ids=True)
+    seam = Seam(asked, facts())
+    for event in whole(asked)[:6]:
+        seam.keep(event)
+    seam.lost()
+    out = b"".join(seam.feed(generated([token_id])) for token_id in answer_ids()[5:12])
+    with pytest.raises(Broken, match="more tokens"):
+        seam.feed(generated([1]))
+    rest = seam.lost()
+    assert isinstance(rest, Rest), "the client has all that it asked for"
+    got = b"".join(whole(asked)[:6]) + out + rest.data
+    assert meaning(got)[:3] == meaning(b"".join(whole(asked)))[:3]
+
+
+def test_who_gives_the_prompt_once_more_gives_no_more_tokens_for_it() -> None:
+    asked = terms(max_tokens=12)
+    seam = Seam(asked, facts())
+    for event in whole(asked)[:6]:
+        seam.keep(event)
+    seam.lost()
+    with pytest.raises(Broken, match="more tokens"):
+        seam.feed(generated([*prompt_ids(), *answer_ids()[:5], *answer_ids()[5:12]]))
+    assert isinstance(seam.lost(), Question)
+
+
+def test_half_a_character_is_told_as_an_escape() -> None:
+    seam = Seam(terms(), facts())
+    for event in whole(terms())[:6]:
+        seam.keep(event)
+    seam.lost()
+    out = seam.feed(generated([], finish_reason="stop", stop_reason="\ud800"))
+    assert b'"stop_reason":"\\ud800"' in out
+    assert seam.done
+
+
+def test_ids_that_cannot_be_decoded_go_on_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: OwnText, token_id: int) -> None:
+        raise Unreadable("its ids cannot be decoded")
+
+    seam = Seam(terms(), facts())
+    for event in whole(terms())[:6]:
+        seam.keep(event)
+    seam.lost()
+    seam.feed(generated(answer_ids()[5:7]))
+    monkeypatch.setattr(OwnText, "add", fails)
+    with pytest.raises(Broken, match="decoded"):
+        seam.feed(generated(answer_ids()[7:8]))
+    with pytest.raises(Unreadable):
+        seam.lost()
 
 
 @pytest.mark.parametrize(

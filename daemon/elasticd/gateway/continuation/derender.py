@@ -6,7 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from elasticd.gateway.continuation import checked
 from elasticd.gateway.continuation.record import ParsedTold
+from elasticd.json_fields import Fields
+from elasticd.weights.foreign import read_json
 
 
 class CannotDerender(Exception):
@@ -44,21 +47,15 @@ def delta_of(data: bytes) -> tuple[dict[str, Any], bool, list[str]]:
     """What they are, whether a tool call has begun, and the ids of those that have. Raises
     `CannotDerender`."""
     try:
-        answer = json.loads(data)
+        answer = read_json(data)
         (choice,) = answer["chunk"]["choices"]
         state = answer["stream_state"]
-        delta = _told({name: value for name, value in choice["delta"].items() if value})
-        tools, ids = bool(state["tools_streamed"]), [str(i) for i in state["last_tool_call_ids"]]
+        delta = checked.delta_of(choice["delta"])
+        ids = list(map(checked.text_of, state["last_tool_call_ids"]))
+        tools = Fields(state, "stream_state").flag("tools_streamed")
     except (ValueError, KeyError, TypeError, AttributeError) as bad:
-        raise CannotDerender(f"what it parsed is not as expected: {bad!r}") from bad
+        raise CannotDerender(f"what it parsed is not as expected: {bad!r:.300}") from bad
     return delta, tools, ids
-
-
-def _told(value: Any) -> Any:
-    """As streams have it: what is not told is left out."""
-    if isinstance(value, dict):
-        return {name: _told(part) for name, part in value.items() if part is not None}
-    return [_told(part) for part in value] if isinstance(value, list) else value
 
 
 def as_json(value: object) -> bytes:

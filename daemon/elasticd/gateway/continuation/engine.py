@@ -38,6 +38,15 @@ class EngineFacts:
     always_usage: bool
     penalties: bool
 
+    def budget(self, asked: int | None, prompt: int) -> int:
+        """Tokens of an answer at most, after a prompt of so many, as the engine counts them."""
+        limits = (
+            self.max_model_len - prompt,
+            self.max_tokens if asked is None else asked,
+            self.most_tokens,
+        )
+        return min(limit for limit in limits if limit is not None)
+
 
 def facts_of(document: bytes, tokenizer: bytes) -> EngineFacts:
     """Raises `NoFacts`. Takes up to a second for a large vocabulary."""

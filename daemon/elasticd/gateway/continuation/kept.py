@@ -162,4 +162,8 @@ def blames_request(event: bytes) -> bool:
 
 def packed(document: dict[str, Any]) -> bytes:
     """A document as an event."""
-    return event(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return event(text.encode())
+    except UnicodeEncodeError:  # half a character, which only an escape can write
+        return event(json.dumps(document, separators=(",", ":")).encode())

@@ -8,23 +8,20 @@ told all ids before, and what of their meaning cannot be read from them. Pure: b
 
 from __future__ import annotations
 
-import json
+import codecs
 from typing import Any
 
 from elasticd.gateway.continuation.derender import CannotDerender, Derender, as_json, delta_of
 from elasticd.gateway.continuation.engine import EngineFacts
+from elasticd.gateway.continuation.generated import steps_of
 from elasticd.gateway.continuation.ids import without_ids_and_empty
 from elasticd.gateway.continuation.kept import Broken, KeptStream
-from elasticd.gateway.continuation.record import (
-    ParsedTold,
-    Told,
-    Unreadable,
-    documents,
-    read_parsed,
-)
+from elasticd.gateway.continuation.record import ParsedTold, Told, read_parsed
 from elasticd.gateway.continuation.render import generate_body
 from elasticd.gateway.continuation.seam import Rest
 from elasticd.gateway.continuation.terms import Terms
+from elasticd.json_fields import Fields
+from elasticd.weights.foreign import read_json
 
 RENDER = "/v1/chat/completions/render"
 GENERATE = "/inference/v1/generate"
@@ -46,9 +43,10 @@ class ParsedSeam(KeptStream):
         super().__init__(terms, facts)
         if not terms.wants_ids:
             self.hide = without_ids_and_empty
-        self._request = request
+        self._request = request.removeprefix(codecs.BOM_UTF8)  # it becomes a part of others
         self._told: ParsedTold | None = None
         self._derender: Derender | None = None
+        self._left = 0
         self._new: list[int] = []
         self._last: tuple[str, Any, list[int]] | None = None
         self._asked: list[int] = []
@@ -61,32 +59,33 @@ class ParsedSeam(KeptStream):
         where the stream cannot go on."""
         self.losses += 1
         if self._told is None:
-            self._told = read_parsed(self._all_kept())
+            self._told = read_parsed(self._all_kept(), self._facts.vocabulary)
             self._pieces = [*self._told.chunks]
         self._new, self._last = [], None
         return Rest(self._end(self._told)) if self._told.finish is not None else None
 
     def rendered(self, data: bytes) -> bytes | None:
-        """The body that has the answer generated; `None`: all of it has been. Raises `Unreadable`
-        where this would be another answer."""
+        """The body that has the answer generated; `None`: all of it has been. Raises `Broken`, and
+        `Unreadable` where this would be another answer."""
         told = self._told
         assert told is not None
-        body = generate_body(data, told.prompt, told.ids)
+        most = self._facts.budget(self._terms.max_tokens, len(told.prompt))
+        body, self._left = generate_body(data, told.prompt, told.ids, most)
         if body is None:
             self._last = "length", None, []
         return body
 
     def take(self, data: bytes) -> None:
         """Whole events of what is generated. Raises `Broken`."""
-        try:
-            for document in documents(data):
-                if self._last is not None:
-                    return
-                if document is None:
-                    raise Broken("the answer ended without a reason")
-                self._take(document)
-        except Unreadable as bad:
-            raise Broken(str(bad)) from bad
+        if self._last is not None:
+            return
+        for step in steps_of(data, self._facts.vocabulary, self._left):
+            ids = step.ids
+            self._left -= len(ids)
+            if step.reason is not None:
+                unseen = [ids.pop()] if step.ended_by_token and ids else []
+                self._last = step.reason, step.stopped_by, unseen
+            self._new += ids
 
     @property
     def is_generated(self) -> bool:
@@ -126,10 +125,14 @@ class ParsedSeam(KeptStream):
 
     def counted(self, data: bytes | None) -> None:
         """The answer to it; `None`: there is none, and usage tells nothing of it."""
+        told = self._told
+        assert told is not None
         try:
-            self._reasoning = None if data is None else int(json.loads(data)["reasoning_tokens"])
-        except (ValueError, KeyError, TypeError):
-            self._reasoning = None
+            count = None if data is None else Fields(read_json(data)).whole("reasoning_tokens")
+        except ValueError:
+            count = None
+        possible = count is not None and count <= len(told.ids) + len(self._asked)
+        self._reasoning = count if possible else None
 
     def derendered(self, data: bytes) -> bytes:
         """The answer to it as the client's stream would have it. Raises `Broken`."""
@@ -165,22 +168,3 @@ class ParsedSeam(KeptStream):
         if self._reasoning is not None:
             usage["completion_tokens_details"] = {"reasoning_tokens": self._reasoning}
         return usage
-
-    def _take(self, document: dict[str, Any]) -> None:
-        if "error" in document:
-            raise Broken(f"an error in mid-stream: {document['error']}")
-        if not document.get("choices"):
-            return
-        try:
-            (choice,) = document["choices"]
-            ids, reason = [*(choice["token_ids"] or ())], choice["finish_reason"]
-            stopped_by = choice.get("stop_reason")
-        except (KeyError, TypeError, ValueError) as bad:
-            raise Broken(f"an event is not as expected: {bad!r}") from bad
-        if reason == "abort":
-            raise Broken("the engine gave the answer up")
-        if reason is not None:
-            ended_by_token = reason == "stop" and not isinstance(stopped_by, str)
-            unseen = [ids.pop()] if ended_by_token and ids else []
-            self._last = reason, stopped_by, unseen
-        self._new += ids

@@ -5,13 +5,14 @@ While all is well nothing is parsed: the events are kept as they came.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from elasticd.gateway.continuation.checked import ids_of, maybe_text, text_of, whole_of
 from elasticd.gateway.continuation.terms import Kind
+from elasticd.weights.foreign import read_json
 
 DONE = b"[DONE]"
 
@@ -50,29 +51,33 @@ class ParsedTold(Told):
     tools: bool = False
 
 
-def read_told(kind: Kind, data: bytes) -> Told:
-    """Reads whole events. Raises `Unreadable` where ids are missing."""
+def read_told(kind: Kind, data: bytes, vocabulary: int) -> Told:
+    """Reads whole events. Raises `Unreadable` where ids are missing, or not of the vocabulary."""
     told = Told()
-    _read(told, data, partial(_text_of, told, kind))
+    _read(told, data, vocabulary, partial(_text_of, told, kind))
     return told
 
 
-def read_parsed(data: bytes) -> ParsedTold:
+def read_parsed(data: bytes, vocabulary: int) -> ParsedTold:
     """The same for a chat with a parser on its stream, whose deltas need not be kept."""
     told = ParsedTold()
-    _read(told, data, partial(_calls_of, told))
+    _read(told, data, vocabulary, partial(_calls_of, told))
     return told
 
 
-def _read(told: Told, data: bytes, take: Callable[[dict[str, Any]], bool]) -> None:
+_Take = Callable[[dict[str, Any], list[int]], bool]
+"""Of a choice with these ids; whether it has something that the client is shown."""
+
+
+def _read(told: Told, data: bytes, vocabulary: int, take: _Take) -> None:
     for document in documents(data):
         if document is None:
             told.done = True
             continue
         try:
-            _take(told, document, take)
+            _read_one(told, document, vocabulary, take)
         except (KeyError, TypeError, ValueError, AttributeError) as bad:
-            raise Unreadable(f"an event is not as expected: {bad!r}") from bad
+            raise Unreadable(f"an event is not as expected: {bad!r:.300}") from bad
     if not told.id or not told.prompt:
         raise Unreadable("its stream does not name the ids of its prompt")
 
@@ -87,7 +92,7 @@ def documents(data: bytes) -> Iterator[dict[str, Any] | None]:
             yield None
             continue
         try:
-            document = json.loads(payload)
+            document = read_json(payload)
         except ValueError as bad:
             raise Unreadable(f"an event is no JSON: {bad}") from bad
         if not isinstance(document, dict):
@@ -95,38 +100,41 @@ def documents(data: bytes) -> Iterator[dict[str, Any] | None]:
         yield document
 
 
-def _take(told: Told, document: dict[str, Any], take: Callable[[dict[str, Any]], bool]) -> None:
-    told.id, told.created, told.model = (document[n] for n in ("id", "created", "model"))
-    told.fingerprint = document.get("system_fingerprint") or told.fingerprint
+def _read_one(told: Told, document: dict[str, Any], vocabulary: int, take: _Take) -> None:
+    told.id, told.model = text_of(document["id"]), text_of(document["model"])
+    told.created = whole_of(document["created"])
+    told.fingerprint = maybe_text(document.get("system_fingerprint")) or told.fingerprint
     choices = document["choices"]
     if not choices:
         told.usage = told.usage or document.get("usage") is not None
         return
     (choice,) = choices
-    told.prompt = told.prompt or tuple(_prompt_ids(document, choice))
-    if take(choice) and not choice.get("token_ids"):
+    told.prompt = told.prompt or tuple(ids_of(_prompt_ids(document, choice), vocabulary))
+    ids = ids_of(choice.get("token_ids"), vocabulary)
+    if take(choice, ids) and not ids:
         raise Unreadable("an event has text without token ids")
-    told.ids += choice.get("token_ids") or ()
-    told.finish = choice.get("finish_reason") or told.finish
+    told.ids += ids
+    told.finish = maybe_text(choice.get("finish_reason")) or told.finish
 
 
-def _text_of(told: Told, kind: Kind, choice: dict[str, Any]) -> bool:
+def _text_of(told: Told, kind: Kind, choice: dict[str, Any], ids: list[int]) -> bool:
     text = choice["delta"].get("content") if kind is Kind.CHAT else choice["text"]
-    told.text += text or ""
+    told.text += maybe_text(text) or ""
     return bool(text)
 
 
-def _calls_of(told: ParsedTold, choice: dict[str, Any]) -> bool:
+def _calls_of(told: ParsedTold, choice: dict[str, Any], ids: list[int]) -> bool:
     """Nothing of it may be unknown: what the parser begins next depends on it."""
-    delta, ids = choice["delta"], choice.get("token_ids")
+    delta = choice["delta"]
     for call in delta.get("tool_calls") or ():
         told.tools = True
-        if call.get("id") is not None and call["index"] >= len(told.tool_ids):
-            told.tool_ids.append(call["id"])
+        begun = maybe_text(call.get("id"))
+        if begun is not None and whole_of(call["index"]) >= len(told.tool_ids):
+            told.tool_ids.append(begun)
     if ids:
         told.chunks.append(len(ids))
     return any(value for name, value in delta.items() if name != "role")
 
 
-def _prompt_ids(document: dict[str, Any], choice: dict[str, Any]) -> list[int]:
-    return document.get("prompt_token_ids") or choice.get("prompt_token_ids") or []
+def _prompt_ids(document: dict[str, Any], choice: dict[str, Any]) -> object:
+    return document.get("prompt_token_ids") or choice.get("prompt_token_ids")

@@ -7,12 +7,14 @@ alone are used. Pure: bytes in, bytes out; the dispatcher finds the replicas and
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from elasticd.gateway.continuation.engine import EngineFacts
+from elasticd.gateway.continuation.generated import Step, steps_of
 from elasticd.gateway.continuation.kept import Broken, KeptStream
-from elasticd.gateway.continuation.record import Told, Unreadable, documents, read_told
+from elasticd.gateway.continuation.record import Told, Unreadable, read_told
 from elasticd.gateway.continuation.terms import Kind, Terms
 from elasticd.gateway.continuation.text import OwnText, Stops
 
@@ -50,7 +52,7 @@ class Seam(KeptStream):
         """The replica is no more. Raises `Unreadable` where the stream cannot go on."""
         self.losses += 1
         if self._told is None:
-            self._told = read_told(self._terms.kind, self._all_kept())
+            self._told = read_told(self._terms.kind, self._all_kept(), self._facts.vocabulary)
         told = self._told
         if told.finish is not None:
             return Rest(self._end(told))
@@ -64,19 +66,24 @@ class Seam(KeptStream):
     def feed(self, data: bytes) -> bytes:
         """Whole events of the replica that goes on, as the client's own stream would have them.
 
-        Once `done`, the exchange is to be left, whether it has ended or not. Raises `Broken`.
+        Once `done`, the exchange is to be left, whether it has ended or not. Raises `Broken`, and
+        then nothing of them is told.
         """
-        out = []
         try:
-            for document in documents(data):
-                if self.done:
-                    break
-                if document is None:
-                    raise Broken("the answer ended without a reason")
-                out.append(self._passed_on(document))
+            return b"".join(self._fed(data))
         except Unreadable as bad:
+            self._text = None  # what is not told now cannot be made good: it goes on nowhere
             raise Broken(str(bad)) from bad
-        return b"".join(out)
+
+    def _fed(self, data: bytes) -> Iterator[bytes]:
+        told = self._told
+        assert told is not None
+        left = self._budget(told) - len(told.ids)
+        for step in [] if self.done else steps_of(data, self._facts.vocabulary, left):
+            told.fingerprint = step.fingerprint or told.fingerprint
+            yield self._with(told, step)
+            if self.done:
+                break
 
     def _own_text(self, told: Told) -> OwnText:
         terms = self._terms
@@ -89,13 +96,7 @@ class Seam(KeptStream):
 
     def _budget(self, told: Told) -> int:
         """Tokens of the whole answer at most, as the engine counted them."""
-        facts, asked = self._facts, self._terms.max_tokens
-        limits = (
-            facts.max_model_len - len(told.prompt),
-            facts.max_tokens if asked is None else asked,
-            facts.most_tokens,
-        )
-        return min(limit for limit in limits if limit is not None)
+        return self._facts.budget(self._terms.max_tokens, len(told.prompt))
 
     def _question(self, told: Told) -> dict[str, Any]:
         emitted = len(told.ids)
@@ -109,31 +110,13 @@ class Seam(KeptStream):
             "min_tokens": max(0, self._terms.min_tokens - emitted),
         }
 
-    def _passed_on(self, document: dict[str, Any]) -> bytes:
-        if "error" in document:
-            raise Broken(f"an error in mid-stream: {document['error']}")
-        if not document.get("choices"):
-            return b""
-        try:
-            (choice,) = document["choices"]
-            ids, reason = choice["token_ids"] or [], choice["finish_reason"]
-            stopped_by = choice.get("stop_reason")
-        except (KeyError, TypeError, ValueError) as bad:
-            raise Broken(f"an event is not as expected: {bad!r}") from bad
-        if reason == "abort":
-            raise Broken("the engine gave the answer up")
-        assert self._told is not None
-        self._told.fingerprint = document.get("system_fingerprint") or self._told.fingerprint
-        return self._with(self._told, ids, reason, stopped_by)
-
-    def _with(self, told: Told, ids: list[int], reason: str | None, stopped_by: Any) -> bytes:
-        text = self._text
+    def _with(self, told: Told, step: Step) -> bytes:
+        text, ids, reason, stopped_by = self._text, step.ids, step.reason, step.stopped_by
         assert text is not None
-        ended_by_token = reason == "stop" and not isinstance(stopped_by, str)
         taken: list[int] = []
         for at, token_id in enumerate(ids, 1):
             taken.append(token_id)
-            if ended_by_token and at == len(ids) and not self._terms.include_stop:
+            if step.ended_by_token and at == len(ids) and not self._terms.include_stop:
                 text.skip()
             elif (string := text.add(token_id)) is not None:
                 reason, stopped_by = "stop", string

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
+from elasticd.gateway.continuation.record import Unreadable
+
 _INVALID_PREFIX = "Invalid prefix encountered"
 """The library's words for text that changed behind what it has given; vLLM starts afresh then."""
 
@@ -84,6 +86,6 @@ class OwnText:
             return ""
         except Exception as failed:  # the library raises nothing more precise
             if not str(failed).startswith(_INVALID_PREFIX):
-                raise
+                raise Unreadable(f"its ids cannot be decoded: {failed}") from failed
             self._stream = DecodeStream(skip_special_tokens=True)
             return self._stream.step(self._tokenizer, token_id) or ""
