@@ -7,8 +7,8 @@ what a broken one may be measured by. Then replicas are struck in the middle of 
 requests that were only just sent: by SIGKILL of a machine or an engine, with notice, two at once,
 and the one that goes on with another's streams. Each answer must be the undisturbed one, byte for
 byte, with its usage. Strikes go on until enough was hit, but not for ever. Writes
-`build/reports/storm.json` and exits non-zero where a stream was lost or differs, or where too
-little was hit.
+`build/reports/storm.json`, or `storm-STAGE.json` of one alone, and exits non-zero where a stream
+was lost or differs, or where too little was hit.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from elasticd.demo.stack import Stack
 from elasticd.demo.texts import PLAIN as TEXTS
 from tests.e2e import storm_strikes as strikes
 from tests.e2e.stack_config import ROOT, take_own_ports
+from tests.e2e.storm_brakes import can_be_slow
 from tests.e2e.storm_questions import (
     Question,
     parsed_questions,
@@ -44,8 +45,9 @@ from tests.e2e.storm_questions import (
 from tests.e2e.storm_scene import MODEL, REPLICAS, Figures, Scene, serving
 from tests.e2e.storm_strikes import Kind
 
-REPORT = ROOT / "build" / "reports" / "storm.json"
+REPORTS = ROOT / "build" / "reports"
 _START = 500.0
+_SLOW = "slow"
 _PARSER = {
     "reasoning-parser": "qwen3",
     "enable-auto-tool-choice": True,
@@ -79,7 +81,7 @@ def short() -> Stage:
     asked += [question for question in asked if question.stop]
     asked += quick_questions(texts)
     floor = {"kills": 5, "continued": 10, "inside": 3, "stop": 3, "twice": 1}
-    return Stage("plain", asked, strikes.SHORT, floor)
+    return Stage("short", asked, strikes.SHORT, floor)
 
 
 def plain() -> Stage:
@@ -108,6 +110,7 @@ def write_config(folder: Path, engine_args: dict[str, Any]) -> Path:
     model = config["models"][0]
     model["scaling"] |= {"min_replicas": REPLICAS, "max_replicas": REPLICAS}
     model["engine_args"] |= engine_args
+    can_be_slow(model, folder / _SLOW)
     # Engines that are killed soon after their start look like a model that cannot be served.
     model["start_attempts"] = 1000
     path = folder / "storm.yaml"
@@ -119,7 +122,7 @@ async def play(stage: Stage, seed: int) -> Figures:
     """All strikes of a stage, and more of them while too little was hit, twice as many at most."""
     folder = Path(tempfile.mkdtemp(prefix="est"))
     stack = Stack(write_config(folder, stage.engine_args), folder / "run.log")
-    scene = Scene(stack, random.Random(seed), stage.questions)
+    scene = Scene(stack, folder / _SLOW, random.Random(seed), stage.questions)
     try:
         stack.start()
         await stack.until("three replicas serve", serving, _START)
@@ -156,8 +159,9 @@ async def run(stages: Sequence[Stage], seed: int) -> dict[str, Any]:
         parts = [vars_[name] for vars_ in told["stages"].values()]
         told[name] = list(chain(*parts)) if isinstance(parts[0], list) else sum(parts)
     told["seconds"] = round(time.monotonic() - began, 1)
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(json.dumps(told, indent=2, ensure_ascii=False), encoding="utf-8")
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    name = f"storm-{stages[0].name}.json" if len(stages) == 1 else "storm.json"
+    (REPORTS / name).write_text(json.dumps(told, indent=2, ensure_ascii=False), encoding="utf-8")
     return told
 
 
@@ -183,14 +187,15 @@ def summary(told: dict[str, Any]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true", help="five kills")
-    parser.add_argument("--stage", choices=("plain", "parsed"), help="this one alone")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--short", action="store_true", help="five kills")
+    form.add_argument("--stage", choices=("plain", "parsed"), help="this one alone")
     parser.add_argument("--kills", type=int, default=None, help="at least, of the first stage")
     parser.add_argument("--seed", type=int, default=None)
     args = parser.parse_args()
     seed = random.randrange(2**32) if args.seed is None else args.seed
-    stages = [short()] if args.short else [plain(), parsed()]
-    stages = [stage for stage in stages if args.stage in (None, stage.name)]
+    stages = [stage for stage in (plain(), parsed()) if args.stage in (None, stage.name)]
+    stages = [short()] if args.short else stages
     if args.kills is not None:
         floor = {**stages[0].floor, "kills": args.kills}
         stages[0] = replace(stages[0], floor=floor)

@@ -8,16 +8,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from elasticd.demo.stack import Stack, Status
 from elasticd.settings.paths import demo_model_dir
+from tests.e2e.storm_brakes import Brakes
 from tests.e2e.storm_clients import Client, Told
 from tests.e2e.storm_questions import Question
 from tests.e2e.storm_strikes import (
-    Brakes,
     Kind,
     Successor,
     Trigger,
@@ -60,10 +61,13 @@ class Figures:
 
 
 class Scene:
-    """The strikes, on a stack that serves."""
+    """The strikes, on a stack that serves. `slow`: the folder of its engines' brakes."""
 
-    def __init__(self, stack: Stack, choice: random.Random, questions: Sequence[Question]) -> None:
+    def __init__(
+        self, stack: Stack, slow: Path, choice: random.Random, questions: Sequence[Question]
+    ) -> None:
         self._stack = stack
+        self._slow = slow
         self._choice = choice
         self._client = Client(stack.url, MODEL)
         self._questions = [q for q in questions if not q.quick]
@@ -106,7 +110,7 @@ class Scene:
         """One, under streams; a long notice goes on beside the strikes after it."""
         waited = await self._stack.until("three replicas serve", self._whole, _AGAIN)
         nodes = await node_of(self._stack)
-        brakes = Brakes(self._stack, sorted(nodes.keys() - self._struck))
+        brakes = Brakes(self._slow, nodes.keys() - self._struck, self._middling())
         trigger = Trigger(self._choice, in_call=self._parsed and self._choice.random() < 0.5)
         successor = Successor(self._log)
         streams = self._streams(trigger, successor)
@@ -114,7 +118,7 @@ class Scene:
         victim = trigger.struck.result() if trigger.struck.done() else self._any_but("")
         quick = [self._choice.choice(self._quick) for _ in range(BURST)]
         burst = [asyncio.create_task(self._client.ask(q)) for q in quick]
-        await asyncio.sleep(0.05)  # they are with their replicas, and not answered
+        await asyncio.sleep(0.2)  # they are with their replicas, and not answered
         await self._hurt(kind, victim, nodes)
         if kind.notice is not None:
             brakes.hold_longer(victim, kind.notice)
@@ -123,10 +127,10 @@ class Scene:
             if successor.found.done():
                 kill_engine(self._stack, successor.found.result())
                 self._is_struck(successor.found.result())
+        brakes.release(but=victim if kind.notice is not None else None)
         record = {"kind": kind.value, "waited": round(waited, 1), "victim": victim}
         ending = self._ending(record, [*streams, *burst], brakes)
         if kind is Kind.NOTICE_120:
-            brakes.release(victim)
             self._late.append(asyncio.create_task(ending))
         else:
             await ending
@@ -189,6 +193,11 @@ class Scene:
                 "twice": sum(len(t.seams) > 1 for t in told),
             }
         )
+
+    def _middling(self) -> float:
+        """Tokens of a stream, with as many longer ones as shorter ones."""
+        streams = [self._expected[q.name] for q in self._questions]
+        return median(one.usage["completion_tokens"] for one in streams)
 
     def _next(self) -> Question:
         if not self._left:

@@ -8,13 +8,9 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from enum import Enum
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from elasticd.demo.stack import Stack
 from tests.e2e.living import machine_init
@@ -47,36 +43,6 @@ PARSED = (Kind.SUCCESSOR, Kind.NOTICE_5, Kind.TWO, Kind.MACHINE, Kind.SUCCESSOR)
 """Eight."""
 SHORT = (Kind.SUCCESSOR, Kind.TWO, Kind.NOTICE_5)
 """Five."""
-
-_PAUSE = 0.03
-"""Seconds, of every engine's brake: the tiny model would be done before anything can be struck."""
-_BRAKE = """
-import os, select, signal, sys, time
-pause, pids = float(sys.argv[1]), sys.argv[2:]
-files = []
-def tell(number):
-    for file in files:
-        signal.pidfd_send_signal(file, number)
-try:
-    files += [os.pidfd_open(int(pid)) for pid in pids]
-    while files:
-        tell(signal.SIGSTOP)
-        if select.select([0], [], [], pause)[0]:
-            told = os.read(0, 64)
-            if not told:
-                break
-            pause = float(told)
-        tell(signal.SIGCONT)
-        time.sleep(0.002)
-except ProcessLookupError:
-    pass
-finally:
-    for file in files:
-        try:
-            signal.pidfd_send_signal(file, signal.SIGCONT)
-        except ProcessLookupError:
-            pass
-"""
 
 
 class Trigger:
@@ -123,62 +89,9 @@ def gateway_events(log: Path) -> list[dict[str, str]]:
     return [event for event in found if isinstance(event, dict) and "event" in event]
 
 
-class Brake:
-    """Makes an engine slow, as one of a big model is, so that its answers outlast what is done.
-
-    A process of its own: in ours a step of the engine would be lost in the noise.
-    """
-
-    def __init__(self, stack: Stack, replica_id: str) -> None:
-        pids = map(str, _computing(stack.engines().get(replica_id, [])))
-        command = [sys.executable, "-I", "-c", _BRAKE, str(_PAUSE), *pids]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
-
-    def pause(self, seconds: float) -> None:
-        """So long it stands after each step or two."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(str(seconds).encode())
-            self._process.stdin.flush()
-
-    def release(self) -> None:
-        """It runs freely."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.wait()
-
-
-class Brakes:
-    """Those of all engines that serve when a strike begins."""
-
-    def __init__(self, stack: Stack, replica_ids: list[str]) -> None:
-        self._brakes = {replica_id: Brake(stack, replica_id) for replica_id in replica_ids}
-
-    def hold_longer(self, replica_id: str, notice: float) -> None:
-        """Its answers are to take longer than the notice."""
-        self._brakes[replica_id].pause(max(_PAUSE, notice / 300))
-
-    def release(self, *but: str) -> None:
-        """All but those run freely."""
-        for replica_id in self._brakes.keys() - set(but):
-            self._brakes.pop(replica_id).release()
-
-
 async def first_of(one: asyncio.Future[Any], other: asyncio.Future[Any]) -> None:
     """Waits until either is there."""
     await asyncio.wait([one, other], return_when=asyncio.FIRST_COMPLETED)
-
-
-def _computing(pids: list[int]) -> set[int]:
-    """Of an engine's processes and their children those that do not answer for it."""
-    found = set()
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            for child in psutil.Process(pid).children(recursive=True):
-                if child.cmdline()[0].startswith("VLLM::"):
-                    found.add(child.pid)
-    return found
 
 
 def kill_engine(stack: Stack, replica_id: str) -> None:
