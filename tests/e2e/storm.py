@@ -35,6 +35,7 @@ from elasticd.demo.texts import PLAIN as TEXTS
 from tests.e2e import storm_strikes as strikes
 from tests.e2e.stack_config import ROOT, take_own_ports
 from tests.e2e.storm_brakes import can_be_slow
+from tests.e2e.storm_figures import Figures
 from tests.e2e.storm_questions import (
     Question,
     parsed_questions,
@@ -42,7 +43,7 @@ from tests.e2e.storm_questions import (
     quick_questions,
     wide_texts,
 )
-from tests.e2e.storm_scene import MODEL, REPLICAS, Figures, Scene, serving
+from tests.e2e.storm_scene import MODEL, REPLICAS, Scene, serving
 from tests.e2e.storm_strikes import Kind
 
 REPORTS = ROOT / "build" / "reports"
@@ -95,7 +96,7 @@ def plain() -> Stage:
 def parsed() -> Stage:
     """Engines that parse their answers, every stream of chat."""
     asked = [*parsed_questions(), *quick_questions(TEXTS)]
-    floor = {"kills": 8, "parser": 15, "in_tool_call": 5, "restarted": 5}
+    floor = {"kills": 10, "parser": 15, "in_tool_call": 5, "restarted": 5}
     return Stage("parsed", asked, strikes.PARSED, floor, _PARSER)
 
 
@@ -136,8 +137,8 @@ async def play(stage: Stage, seed: int) -> Figures:
                 break
             await scene.strike(kind)
             scene.count_restarted()
-            told = scene.figures.strikes[-1:]
-            print(f"storm: {stage.name}, strike {done + 1}: {told}", file=sys.stderr, flush=True)
+            so_far = f"{stage.name}, {kind.value}: {scene.figures.so_far}"
+            print(f"storm: {so_far}", file=sys.stderr, flush=True)
         await scene.settle()
         await stack.stop()
     finally:

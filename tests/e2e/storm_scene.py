@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,6 +16,7 @@ from elasticd.demo.stack import Stack, Status
 from elasticd.settings.paths import demo_model_dir
 from tests.e2e.storm_brakes import Brakes
 from tests.e2e.storm_clients import Client, Told
+from tests.e2e.storm_figures import Figures
 from tests.e2e.storm_questions import Question
 from tests.e2e.storm_strikes import (
     Kind,
@@ -35,29 +35,6 @@ STREAMS, BURST = 16, 6
 _WITHOUT_IDS = 3
 """So many of the streams are asked without token ids, as most clients ask."""
 _AGAIN = 300.0
-
-
-@dataclass
-class Figures:
-    """Of all answers after the undisturbed ones."""
-
-    kills: int = 0
-    answered: int = 0
-    continued: int = 0
-    inside: int = 0
-    stop: int = 0
-    twice: int = 0
-    parser: int = 0
-    in_tool_call: int = 0
-    restarted: int = 0
-    doubled: int = 0
-    leaked: int = 0
-    lost: list[str] = field(default_factory=list)
-    differ: list[str] = field(default_factory=list)
-    base_asked: int = 0
-    base_differ: int = 0
-    strikes: list[dict[str, Any]] = field(default_factory=list)
-    departures: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Scene:
@@ -197,7 +174,7 @@ class Scene:
     def _middling(self) -> float:
         """Tokens of a stream, with as many longer ones as shorter ones."""
         streams = [self._expected[q.name] for q in self._questions]
-        return median(one.usage["completion_tokens"] for one in streams)
+        return float(median(one.usage["completion_tokens"] for one in streams))
 
     def _next(self) -> Question:
         if not self._left:

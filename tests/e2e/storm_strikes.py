@@ -39,8 +39,11 @@ PLAIN = (
     *(Kind.NOTICE_5, Kind.ENGINE, Kind.SUCCESSOR, Kind.MACHINE, Kind.SUCCESSOR),
 )
 """Seventeen kills."""
-PARSED = (Kind.SUCCESSOR, Kind.NOTICE_5, Kind.TWO, Kind.MACHINE, Kind.SUCCESSOR)
-"""Eight."""
+PARSED = (
+    *(Kind.SUCCESSOR, Kind.NOTICE_120, Kind.NOTICE_5, Kind.TWO, Kind.NOTICE_30),
+    *(Kind.MACHINE, Kind.SUCCESSOR),
+)
+"""Ten."""
 SHORT = (Kind.SUCCESSOR, Kind.TWO, Kind.NOTICE_5)
 """Five."""
 
