@@ -8,7 +8,7 @@ requests that were only just sent: by SIGKILL of a machine or an engine, with no
 and the one that goes on with another's streams. Each answer must be the undisturbed one, byte for
 byte, with its usage. Strikes go on until enough was hit, but not for ever. Writes
 `build/reports/storm.json`, or `storm-STAGE.json` of one alone, and exits non-zero where a stream
-was lost or differs, or where too little was hit.
+was lost or differs, or where too little was hit. What elasticd said is kept beside the report.
 """
 
 from __future__ import annotations
@@ -119,6 +119,14 @@ def write_config(folder: Path, engine_args: dict[str, Any]) -> Path:
     return path
 
 
+def keep_logs(folder: Path, to: Path) -> None:
+    """What elasticd said, for who has to find out why a stream was lost."""
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir(parents=True)
+    for log in (folder / "run.log", *folder.glob("state/logs/*.log*")):
+        shutil.copy(log, to)
+
+
 async def play(stage: Stage, seed: int) -> Figures:
     """All strikes of a stage, and more of them while too little was hit, twice as many at most."""
     folder = Path(tempfile.mkdtemp(prefix="est"))
@@ -144,6 +152,7 @@ async def play(stage: Stage, seed: int) -> Figures:
     finally:
         await scene.aclose()
         stack.kill_everything()
+        keep_logs(folder, REPORTS / f"storm-{stage.name}")
         shutil.rmtree(folder, ignore_errors=True)
     return scene.figures
 
