@@ -34,7 +34,8 @@ STREAMS, BURST = 16, 6
 """Streams side by side at each strike, and requests that are sent in the moment of it."""
 _WITHOUT_IDS = 3
 """So many of the streams are asked without token ids, as most clients ask."""
-_AGAIN = 300.0
+_AGAIN = 900.0
+"""Engines that are killed while they are young look like starts that fail: pauses grow."""
 
 
 class Scene:
