@@ -55,16 +55,17 @@ class Fields:
         return told
 
     def url(self, name: str) -> str:
-        """An `http` or `https` address with host and port."""
+        """An `http` or `https` address; without a port it is the usual one."""
         told = self.word(name)
         try:
             parts = urlsplit(told)
             (parts.hostname or "").encode("idna")
-            complete = bool(parts.scheme in ("http", "https") and parts.hostname and parts.port)
+            complete = parts.scheme in ("http", "https") and bool(parts.hostname)
+            complete = complete and parts.port != 0
         except ValueError:
             complete = False
         if not complete:
-            raise self._wrong(name, "http://HOST:PORT")
+            raise self._wrong(name, "http://HOST or http://HOST:PORT")
         return told
 
     def one_of(self, name: str, kind: type[E]) -> E:

@@ -71,7 +71,6 @@ WRONG: list[tuple[str, str, Any]] = [
     (ENDPOINT, "url", None),
     (ENDPOINT, "url", "junk"),
     (ENDPOINT, "url", "ftp://127.0.0.1:1"),
-    (ENDPOINT, "url", "http://127.0.0.1"),
     (ENDPOINT, "url", "http://:80"),
     (ENDPOINT, "url", "http://127.0.0.1:port"),
     (ENDPOINT, "url", "http://[::1]:99999"),
