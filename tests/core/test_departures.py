@@ -130,6 +130,19 @@ def test_a_loss_without_notice_is_told_the_same_way() -> None:
     assert out["whole_after"] is not None
 
 
+def test_what_an_engine_met_there_before_is_not_counted_to_the_departure() -> None:
+    world = serving()
+    node_id = next(iter(world.phases()))
+    dead = next(r.replica_id for r in world.replicas.values() if r.node_id == node_id)
+    del world.replicas[dead]
+    world.settle(RequestsMoved(dead, 0, 9, 2, 0), seconds=2.0, rounds=10)
+    _, replica_id = noticed(world, 60.0)
+    assert replica_id != dead
+    world.step(RequestsMoved(replica_id, 1, 3, 0, 0))
+    out = told(world)
+    assert (out["finished"], out["continued"], out["restarted"]) == (1, 3, 0)
+
+
 def test_a_drain_that_is_taken_back_is_told_as_such() -> None:
     world = serving()
     instance = next(iter(world.instances))

@@ -54,34 +54,36 @@ def on_gateway_began(state: State) -> None:
 
 def departures(state: State, now: float) -> list[dict[str, Any]]:
     """All departures that are still told, oldest first; ages and durations in seconds."""
-    moved: dict[str, list[RequestsMoved]] = {}
-    for replica_id, counts in state.moved.items():
-        replica = state.fleet.replica(replica_id)
-        if replica is not None:
-            moved.setdefault(replica.node_id, []).append(counts)
-    return [_view(d, moved.get(d.node_id, []), now) for d in state.departures.values()]
+    return [
+        _view(d, [state.moved[r] for r in d.replicas if r in state.moved], now)
+        for d in state.departures.values()
+    ]
 
 
 def _begin(state: State, step: Step, node: Node) -> None:
-    served = [r for r in state.fleet.replicas() if r.node_id == node.id and _served(r, step.now)]
+    drains = node.phase is NodePhase.DRAINING and node.cut_at is not None
+    hindsight = 0.0 if drains else HINDSIGHT
+    here = [r for r in state.fleet.replicas() if r.node_id == node.id]
+    served = [r for r in here if _served(r, step.now, hindsight)]
     if not served:
         return
     broken = [r.broken_at for r in served if r.broken_at is not None]
-    drains = node.phase is NodePhase.DRAINING and node.cut_at is not None
     state.departures.pop(node.id, None)
     state.departures[node.id] = Departure(
         node_id=node.id,
         began=step.now if drains else min(broken, default=step.now),
         why=node.reason,
         models=tuple(sorted({r.model for r in served})),
+        replicas=tuple(r.id for r in served),
         notice=node.cut_at - step.now if drains and node.cut_at is not None else None,
     )
 
 
-def _served(replica: Replica, now: float) -> bool:
+def _served(replica: Replica, now: float, hindsight: float) -> bool:
+    """Whether it did until now, or, of a machine that is lost, until just before."""
     if replica.ready_at is None:
         return False
-    return replica.phase in LIVE or now - replica.since <= HINDSIGHT
+    return replica.phase in LIVE or now - replica.since < hindsight
 
 
 def _is_over(departure: Departure) -> bool:

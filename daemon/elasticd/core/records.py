@@ -132,16 +132,18 @@ class Replica:
 class Departure:
     """One node's going. Times are the controller's clock, in seconds.
 
-    `models`: those that it served. `notice`: seconds from its beginning to its end, `None` where
-    it went without. `ended_at`: its machine was told to end, or is gone. `whole_at`: all models
-    had as many ready replicas as they should. `back`: it was taken back before its end. `partial`:
-    the gateway began anew meanwhile, so there were more requests than are counted.
+    `models`: those that it served; `replicas`: that did, and whose requests are counted. `notice`:
+    seconds from its beginning to its end, `None` where it went without. `ended_at`: its machine was
+    told to end, or is gone. `whole_at`: all models had as many ready replicas as they should.
+    `back`: it was taken back before its end. `partial`: the gateway began anew meanwhile, so there
+    were more requests than are counted.
     """
 
     node_id: str
     began: float
     why: str
     models: tuple[str, ...]
+    replicas: tuple[str, ...]
     notice: float | None = None
     ended_at: float | None = None
     whole_at: float | None = None
