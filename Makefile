@@ -46,6 +46,7 @@ bench: $(STAMP)              ## what things cost: the gateway, a core step, the 
 	$(BIN)/python tests/bench/idle_bench.py
 	$(BIN)/python tests/bench/speed_bench.py
 	$(BIN)/python tests/bench/storm_bench.py
+	$(BIN)/python tests/bench/partition_bench.py
 	$(BIN)/python tests/bench/run.py
 
 EXAMPLES ?= 5000

@@ -33,11 +33,11 @@ from tests.e2e.stack_config import ROOT
 from tests.gateway.harness import FakeController
 from tests.traffic.tables import endpoint, route, table
 
-STALL_LIMIT = 1.0
+STALL_LIMIT = 2.0
 """Seconds of silence between tokens after which a stream is moved."""
 STREAMS, TOKENS, STEP = 24, 300, 20
 """At once; of each; milliseconds between two tokens."""
-AWAY = 3.0
+AWAY = 4.0
 """Seconds that a link is down: longer than the streams need to go on."""
 ENGINE, CONTROL, GATEWAY = 9101, 9100, 8000
 URL = f"http://127.0.0.1:{GATEWAY}"
