@@ -64,6 +64,8 @@ class Everything(RuleBasedStateMachine):
         world.heal()
         world.keep_up()
         world.run(1.0)
+        for name in POOLS:  # an adoption that no disk took died with the life that was asked
+            world.end_foreign(name)
         world.say(ServeRequested("test"))
         for name in ("m", "z"):
             world.say(HoldReleased(name, "test"))
