@@ -13,7 +13,7 @@ from pathlib import Path
 import elasticd
 from elasticd import __version__
 
-BESIDE = ("provider.py", "routing_table.py")
+BESIDE = ("json_fields.py", "provider.py", "routing_table.py")
 """What the core imports from beside it."""
 
 
