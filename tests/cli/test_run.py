@@ -21,6 +21,8 @@ from elasticd.ops.process_mark import mark_of
 from tests.cli.waiting import until
 from tests.settings.conftest import GOOD
 
+pytestmark = pytest.mark.slow
+
 
 def alive(pid: int) -> bool:
     return mark_of(pid) is not None

@@ -43,6 +43,7 @@ async def broken_after(
         yield s, dying, living
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", range(1, LENGTH))
 async def test_cut_anywhere_the_message_is_the_undisturbed_one(cut: int) -> None:
     async with broken_after(cut) as (s, dying, living):

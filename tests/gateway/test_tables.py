@@ -134,6 +134,7 @@ async def _serves(s: Stand) -> None:
         assert answer.headers["X-Elasticd-Replica"] == "good"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bad",
     [

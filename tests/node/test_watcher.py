@@ -17,6 +17,8 @@ from tests.node.programs import Program, program
 from tests.node.stub_smi import StubSmi
 from tests.node.waiting import alive, eventually, read_pid
 
+pytestmark = pytest.mark.slow
+
 
 def _watcher(folder: Path, agent: FakeAgent, **env: str) -> AbstractContextManager[Program]:
     defaults = {"ELASTICD_JOIN_TOKEN": "once", "ELASTICD_NODE_DIR": str(folder / "node")}

@@ -20,6 +20,8 @@ from tests.node.waiting import eventually
 from tests.ray_side.fake_cluster import order
 from tests.weights.hub import REPO, RunningHub, running_hub, some_bytes
 
+pytestmark = pytest.mark.slow
+
 STUB = str(Path(__file__).parent / "stub_engine.py")
 NODE = "n-fetching"
 IDENTITY = {"replica_id": "r-1", "incarnation": 1, "node_id": NODE, "model": "m", "spec_hash": "h"}

@@ -28,6 +28,8 @@ from elasticd.runtime.ledger import LedgerStore
 from elasticd.runtime.loop import ControlLoopFailed
 from tests.runtime.world import DEADLINE, Operator, World, agent_of, config, living, wishes
 
+pytestmark = pytest.mark.slow
+
 
 class Holding(World):
     """Its answers to launches and ends come when the test lets them; the work is done before."""
