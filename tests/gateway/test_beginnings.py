@@ -140,7 +140,7 @@ async def test_streams_that_waited_for_the_first_replica_go_on_when_it_is_lost()
 async def test_a_long_answer_is_kept_small_and_read_beside_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kept, "_PACK", 8)
+    monkeypatch.setattr(kept, "_SHRINK_AFTER", 8)
     monkeypatch.setattr(kept, "_AT_ONCE", 8)
     async with (
         StubEngine(fault="rst", fault_after=40) as dying,

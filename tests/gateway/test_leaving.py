@@ -10,7 +10,7 @@ from typing import Any
 
 from elasticd.routing_table import Endpoint, Tier
 from elasticd.traffic.leaving import LAST
-from tests.bench.stub_engine import chat_context, expected
+from tests.bench.stub_engine import expected
 from tests.gateway.harness import (
     Connection,
     ScriptedEngine,
@@ -21,24 +21,12 @@ from tests.gateway.harness import (
     eventually,
     stand,
 )
-from tests.gateway.test_continuation import MESSAGES, check_whole, text_of
-
-CONTEXT = chat_context(MESSAGES)
+from tests.gateway.test_continuation import CONTEXT, check_whole, continuing, text_of
 
 
 def going(engine: StubEngine | ScriptedEngine, name: str, seconds: float) -> Endpoint:
     """It takes nothing new and is stopped in so many seconds."""
     return engine.endpoint(name, tier=Tier.CLOSED, cut_at=time.time() + seconds)
-
-
-@asynccontextmanager
-async def knowing(*endpoints: Endpoint, **settings: Any) -> AsyncIterator[Stand]:
-    """A gateway that knows its engines."""
-    async with stand(**settings) as s:
-        await s.publish(*endpoints, continues=True)
-        engines = s.gateway.engines
-        await eventually(lambda: engines.facts(endpoints[0].spec_hash), "its engines are known")
-        yield s
 
 
 @asynccontextmanager
@@ -55,6 +43,20 @@ async def asked(s: Stand, **fields: Any) -> AsyncIterator[asyncio.Task[bytes]]:
         task.cancel()
 
 
+@asynccontextmanager
+async def streaming(
+    tokens: int, **fields: Any
+) -> AsyncIterator[tuple[Stand, StubEngine, StubEngine, asyncio.Task[bytes]]]:
+    """A stream of so many tokens on `a`, 20 ms each, and `b`, which is not in the table yet."""
+    async with (
+        StubEngine(itl_ms=20) as a,
+        StubEngine() as b,
+        continuing(a.endpoint("a")) as s,
+        asked(s, max_tokens=tokens, **fields) as stream,
+    ):
+        yield s, a, b, stream
+
+
 async def moved(s: Stand, **counts: int) -> None:
     """The controller has been told these counts of replica `a`."""
 
@@ -66,12 +68,7 @@ async def moved(s: Stand, **counts: int) -> None:
 
 
 async def test_a_stream_that_is_not_done_in_time_goes_on_elsewhere_before_the_cut() -> None:
-    async with (
-        StubEngine(itl_ms=20) as a,
-        StubEngine() as b,
-        knowing(a.endpoint("a")) as s,
-        asked(s, max_tokens=200) as stream,
-    ):
+    async with streaming(200) as (s, a, b, stream):
         cut = time.time() + LAST + 0.2
         leaver = a.endpoint("a", tier=Tier.CLOSED, cut_at=cut)
         await s.publish(leaver, b.endpoint("b"), continues=True)
@@ -83,12 +80,7 @@ async def test_a_stream_that_is_not_done_in_time_goes_on_elsewhere_before_the_cu
 
 
 async def test_the_cut_is_on_the_clock_of_the_controller() -> None:
-    async with (
-        StubEngine(itl_ms=20) as a,
-        StubEngine() as b,
-        knowing(a.endpoint("a")) as s,
-        asked(s, max_tokens=60) as stream,
-    ):
+    async with streaming(60) as (s, a, b, stream):
         s.controller.behind = 1000.0
         on_its_clock = time.time() - 1000.0 + 60.0
         leaver = a.endpoint("a", tier=Tier.CLOSED, cut_at=on_its_clock)
@@ -97,12 +89,7 @@ async def test_the_cut_is_on_the_clock_of_the_controller() -> None:
 
 
 async def test_what_will_be_done_in_time_is_finished_where_it_is() -> None:
-    async with (
-        StubEngine(itl_ms=20) as a,
-        StubEngine() as b,
-        knowing(a.endpoint("a")) as s,
-        asked(s, max_tokens=40) as stream,
-    ):
+    async with streaming(40) as (s, a, b, stream):
         await s.publish(going(a, "a", 60.0), b.endpoint("b"), continues=True)
         check_whole(await stream, expected(CONTEXT, 40), seams=0)
         await moved(s, finished=1, continued=0)
@@ -135,12 +122,7 @@ async def test_a_request_that_has_not_begun_starts_again_elsewhere_unseen() -> N
 
 
 async def test_with_no_place_elsewhere_it_stays_to_the_last_and_then_waits_for_one() -> None:
-    async with (
-        StubEngine(itl_ms=20) as a,
-        StubEngine() as b,
-        knowing(a.endpoint("a")) as s,
-        asked(s, max_tokens=200) as stream,
-    ):
+    async with streaming(200) as (s, a, b, stream):
         await s.publish(going(a, "a", LAST + 0.3), continues=True)
         left = await eventually(
             lambda: next((e for e in s.logs if "leaves" in e["event"]), None), "it leaves"
@@ -151,36 +133,21 @@ async def test_with_no_place_elsewhere_it_stays_to_the_last_and_then_waits_for_o
 
 
 async def test_one_that_cannot_go_on_elsewhere_stays_for_as_long_as_its_replica_does() -> None:
-    async with (
-        StubEngine(itl_ms=20) as a,
-        StubEngine() as b,
-        knowing(a.endpoint("a")) as s,
-        asked(s, max_tokens=60, presence_penalty=1.0) as stream,
-    ):
+    async with streaming(60, presence_penalty=1.0) as (s, a, b, stream):
         await s.publish(going(a, "a", 0.0), b.endpoint("b"), continues=True)
         check_whole(await stream, expected(CONTEXT, 60), seams=0)
         assert b.counts["requests"] == 0
 
 
 async def test_a_drain_that_is_taken_back_moves_nothing() -> None:
-    async with (
-        StubEngine(itl_ms=20) as a,
-        StubEngine() as b,
-        knowing(a.endpoint("a")) as s,
-        asked(s, max_tokens=100) as stream,
-    ):
+    async with streaming(100) as (s, a, b, stream):
         await s.publish(going(a, "a", LAST + 1.0), b.endpoint("b"), continues=True)
         await s.publish(a.endpoint("a"), b.endpoint("b"), continues=True)
         check_whole(await stream, expected(CONTEXT, 100), seams=0)
 
 
 async def test_one_that_serves_until_it_is_replaced_keeps_its_requests_meanwhile() -> None:
-    async with (
-        StubEngine(itl_ms=20) as a,
-        StubEngine() as b,
-        knowing(a.endpoint("a")) as s,
-        asked(s, max_tokens=60) as stream,
-    ):
+    async with streaming(60) as (s, a, b, stream):
         serving_on = a.endpoint("a", cut_at=time.time() + LAST)
         await s.publish(serving_on, b.endpoint("b"), continues=True)
         check_whole(await stream, expected(CONTEXT, 60), seams=0)
@@ -191,7 +158,7 @@ async def test_a_stream_that_cannot_be_saved_counts_as_lost_and_totals_are_told(
     async with (
         StubEngine(itl_ms=1, fault="rst", fault_after=5) as a,
         StubEngine() as b,
-        knowing(a.endpoint("a")) as s,
+        continuing(a.endpoint("a")) as s,
     ):
         async with s.post(stream=True, max_tokens=20, presence_penalty=1.0) as answer:
             events = events_of(await answer.read())
@@ -210,12 +177,7 @@ async def test_a_stream_that_cannot_be_saved_counts_as_lost_and_totals_are_told(
 
 
 async def test_a_new_life_of_the_controller_is_told_everything_again() -> None:
-    async with (
-        StubEngine(itl_ms=20) as a,
-        StubEngine() as b,
-        knowing(a.endpoint("a")) as s,
-        asked(s, max_tokens=40) as stream,
-    ):
+    async with streaming(40) as (s, a, b, stream):
         await s.publish(going(a, "a", 60.0), b.endpoint("b"), continues=True)
         await stream
         await moved(s, finished=1)

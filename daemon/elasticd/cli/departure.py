@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from elasticd.cli.admin_client import AdminClient
@@ -50,12 +51,9 @@ def tell_outcome(
         return 0
     node_id = str(answer.get("node_id", args.node))
     try:
-        if args.json:
-            outcome, complete = _follow(client, node_id, patience + _LONGEST, _silently)
-        else:
-            with Spinner(say, repeat=_REPEAT) as spinner:
-                found = _follow(client, node_id, patience + _LONGEST, spinner.waiting)
-            outcome, complete = found
+        with nullcontext() if args.json else Spinner(say, repeat=_REPEAT) as spinner:
+            waiting = spinner.waiting if spinner is not None else _silently
+            outcome, complete = _follow(client, node_id, patience + _LONGEST, waiting)
     except KeyboardInterrupt:
         tell(f"interrupted; {node_id} goes all the same, `elasticd status` shows it")
         raise

@@ -32,6 +32,8 @@ def follow_departures(state: State, step: Step) -> None:
 def on_requests_moved(state: State, event: RequestsMoved) -> None:
     """The gateway's count for one replica, from the beginning each time: the highest holds, for a
     gateway that has started again counts anew."""
+    if state.fleet.replica(event.replica_id) is None:
+        return
     known = state.moved.get(event.replica_id)
     if known is not None:
         event = RequestsMoved(
@@ -41,8 +43,7 @@ def on_requests_moved(state: State, event: RequestsMoved) -> None:
             max(event.restarted, known.restarted),
             max(event.lost, known.lost),
         )
-    if state.fleet.replica(event.replica_id) is not None:
-        state.moved[event.replica_id] = event
+    state.moved[event.replica_id] = event
 
 
 def on_gateway_began(state: State) -> None:
@@ -68,7 +69,7 @@ def _begin(state: State, step: Step, node: Node) -> None:
     if not served:
         return
     broken = [r.broken_at for r in served if r.broken_at is not None]
-    state.departures.pop(node.id, None)
+    state.departures.pop(node.id, None)  # the latest stands last
     state.departures[node.id] = Departure(
         node_id=node.id,
         began=step.now if drains else min(broken, default=step.now),

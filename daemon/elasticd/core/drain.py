@@ -198,6 +198,7 @@ def _start_up(state: State, node: Node, model: str) -> float | None:
     start = usual.get(f"start:{model}")
     if boot is None or start is None:
         return None
+    # One that was started and never fetched needs no fetching: its weights are with the machines.
     return boot + usual.get(f"fetch:{model}", 0.0) + start
 
 
@@ -206,9 +207,10 @@ def is_whole(state: State, name: str) -> bool:
     model = state.models.get(name)
     if model is None or state.down:
         return True
+    if model.target is None:
+        return False
     ready = state.fleet.replicas({ReplicaPhase.READY}, name)
-    wanted = model.target.replicas if model.target is not None else len(ready) + 1
-    return sum(r.broken_at is None for r in ready) >= wanted
+    return sum(r.broken_at is None for r in ready) >= model.target.replicas
 
 
 def _drained(state: State, step: Step, replica: Replica) -> bool:

@@ -80,7 +80,7 @@ class Keeper:
         docs.update(
             {("place", n): {"place": p.spec.place} for n, p in state.pools.items() if p.spec.place}
         )
-        docs.update({("departure", key): self._departure(d) for key, d in state.departures.items()})
+        docs.update({("departure", key): doc for key, doc in self._departed().items()})
         if state.spend.until is not None:
             docs["spend", "today"] = self._spend(state.spend)
         saved_cluster = self._saved.get(("cluster", "name"))
@@ -90,12 +90,14 @@ class Keeper:
             docs["cluster", "name"] = saved_cluster
         return docs
 
-    def _departure(self, departure: Departure) -> dict[str, Any]:
-        """Made anew only where it has changed."""
-        known = self._departures.get(departure.node_id)
-        if known is None or known[0] is not departure:
-            known = self._departures[departure.node_id] = departure, encode(departure)
-        return known[1]
+    def _departed(self) -> dict[str, dict[str, Any]]:
+        """Each made anew only where it has changed."""
+        before, self._departures = self._departures, {}
+        for key, departure in self._state.departures.items():
+            known = before.get(key)
+            unchanged = known is not None and known[0] is departure
+            self._departures[key] = known if known and unchanged else (departure, encode(departure))
+        return {key: doc for key, (_, doc) in self._departures.items()}
 
     def _spend(self, spend: Spend) -> dict[str, Any]:
         """Written now and then, for what a crash loses of it is counted again from the nodes' rows;

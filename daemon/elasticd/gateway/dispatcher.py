@@ -53,7 +53,6 @@ _log = structlog.get_logger("elasticd.gateway")
 _FAULTS = frozenset((500, 502, 504))
 """Statuses by which an engine says that it failed; the request may or may not be to blame."""
 
-
 _FACTS_WAIT = 3.0
 """Seconds that the first streams of a new spec wait until its engines are known: without that they
 could not go on when their replica is lost."""

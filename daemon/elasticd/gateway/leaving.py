@@ -131,11 +131,11 @@ class Leaving:
         now = self._loop.time()
         for key, going in self._going.items():
             if runs := self._runs.get(key):
-                self._take_off(key, going, list(runs), now)
+                self._take_off(going, list(runs), now)
         if self._going:
             self._timer = self._loop.call_later(_TICK, self._look)
 
-    def _take_off(self, key: ReplicaKey, going: _Going, runs: list[Run], now: float) -> None:
+    def _take_off(self, going: _Going, runs: list[Run], now: float) -> None:
         usual = self._usual
         movable = [run for run in runs if run.journey.movable]
         views = [

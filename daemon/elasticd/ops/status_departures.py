@@ -17,6 +17,8 @@ _COUNTS = {
 }
 _RECENT = 5
 
+_MORE = "; the gateway has started again meanwhile: what it had under way is not counted"
+
 
 def counts(departure: Mapping[str, Any]) -> str:
     """What became of its requests."""
@@ -31,9 +33,6 @@ def numbers(departure: Mapping[str, Any]) -> tuple[Any, ...]:
 def departed(departure: Mapping[str, Any]) -> str:
     """One sentence about one departure, without its age."""
     return f"{_departed(departure)}{_MORE if departure.get('partial') else ''}"
-
-
-_MORE = "; the gateway has started again meanwhile: what it had under way is not counted"
 
 
 def _departed(departure: Mapping[str, Any]) -> str:

@@ -17,8 +17,8 @@ ERROR, _ABORT = b'data: {"error"', b'"finish_reason":"abort"'
 """How vLLM ends a stream that it could not finish; within a JSON string the quotes were escaped."""
 
 
-_PACK = 512
-"""Events after which those so far are packed: a long answer would take megabytes."""
+_SHRINK_AFTER = 512
+"""Events after which those so far are compressed: a long answer would take megabytes."""
 
 
 _AT_ONCE = 64
@@ -43,7 +43,7 @@ class KeptStream:
         self._terms = terms
         self._facts = facts
         self._kept: list[bytes] = []
-        self._packed: list[bytes] = []
+        self._shrunk: list[bytes] = []
         self._told: Told | None = None
         self.hide: Callable[[bytes], bytes] | None = None if terms.wants_ids else without_ids
         """What makes of an event with ids the one that the client asked for."""
@@ -55,7 +55,7 @@ class KeptStream:
         """About how many tokens the client has: events, where several tokens may be in one."""
         if self._told is not None:
             return len(self._told.ids)
-        return len(self._packed) * _PACK + len(self._kept)
+        return len(self._shrunk) * _SHRINK_AFTER + len(self._kept)
 
     @property
     def is_long(self) -> bool:
@@ -84,20 +84,20 @@ class KeptStream:
                 raise Broken("an error in mid-stream", good)
             return
         self._kept.append(data)
-        if len(self._kept) > _PACK:
-            self._pack()
+        if len(self._kept) > _SHRINK_AFTER:
+            self._shrink()
 
-    def _pack(self) -> None:
+    def _shrink(self) -> None:
         """All but the latest event, which may be the end: they are much alike, and shrink to a
         twentieth."""
         last = self._kept.pop()
-        self._packed.append(zlib.compress(b"".join(self._kept), level=1))
+        self._shrunk.append(zlib.compress(b"".join(self._kept), level=1))
         self._kept = [last]
 
     def _all_kept(self) -> bytes:
         """Read once; it is not needed any more then."""
-        data = b"".join((*map(zlib.decompress, self._packed), *self._kept))
-        self._packed.clear()
+        data = b"".join((*map(zlib.decompress, self._shrunk), *self._kept))
+        self._shrunk.clear()
         self._kept.clear()
         return data
 

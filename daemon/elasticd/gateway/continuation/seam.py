@@ -44,7 +44,6 @@ class Seam(KeptStream):
 
     def __init__(self, terms: Terms, facts: EngineFacts) -> None:
         super().__init__(terms, facts)
-        self._told: Told | None = None
         self._text: OwnText | None = None
         self._sent = 0
 
