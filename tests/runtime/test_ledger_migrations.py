@@ -121,6 +121,10 @@ def migrate_and_be_killed(path: Path, step: int) -> int:
             _Killing.left = step
             plain = sqlite3.connect
             sqlite3.connect = lambda *a, **m: plain(*a, factory=_Killing, **m)  # type: ignore
+            # The life after it begins in a later second: what is left has another name.
+            ledger_migrations.dated = lambda ledger, what, suffix: ledger.with_name(  # type: ignore
+                f"{ledger.stem}.{what}-20260101T000000Z{suffix}"
+            )
             opened = open_ledger_file(path)
             opened.db.close()
         except BaseException:

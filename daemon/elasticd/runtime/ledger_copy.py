@@ -170,9 +170,13 @@ def dated(ledger: Path, what: str, suffix: str) -> Path:
 
 
 def clear(draft: Path) -> None:
-    """Removes what a life that was killed has left of a draft, its journal included."""
-    draft.unlink(missing_ok=True)
-    draft.with_name(f"{draft.name}-journal").unlink(missing_ok=True)
+    """Removes what a life that was killed has left of a draft: its logs before itself.
+
+    A copy of a ledger has a write-ahead log until it is finished, and whoever finds a log without
+    its draft would not know whose it is.
+    """
+    for log in ("-journal", "-wal", "-shm", ""):
+        draft.with_name(f"{draft.name}{log}").unlink(missing_ok=True)
 
 
 def in_words(seconds: float) -> str:
