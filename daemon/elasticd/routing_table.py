@@ -6,10 +6,13 @@ A leaf: both sides import it, it imports neither.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elasticd.json_fields import Fields
+
+ReplicaKey = tuple[str, int]
+"""Replica id and incarnation: a restarted replica is another one."""
 
 
 class Tier(enum.StrEnum):
@@ -25,7 +28,7 @@ class Endpoint:
     """One replica's address. `slots` requests run at once; the key opens the engine's guard.
 
     `cut_at`: when the replica is stopped, whatever runs there (the controller's clock, seconds);
-    `None`: it stays.
+    `None`: it stays. `replica_key`: what all that is known of the replica is kept under.
     """
 
     replica_id: str
@@ -38,6 +41,11 @@ class Endpoint:
     spec_hash: str
     weight: float = 1.0
     cut_at: float | None = None
+    replica_key: ReplicaKey = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Made once: every request asks for it several times."""
+        object.__setattr__(self, "replica_key", (self.replica_id, self.incarnation))
 
 
 @dataclass(frozen=True, slots=True)

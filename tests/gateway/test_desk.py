@@ -20,6 +20,7 @@ async def test_a_replica_that_comes_back_between_two_looks_at_the_clock_is_not_p
     admission.failed(endpoint(), 0.0)
     clock = chain([0.9999], repeat(1.0001))
     desk = Desk(admission, lambda: next(clock), lambda: None)
-    async with asyncio.timeout(10), desk.claim(Ask("m")) as claim:
-        assert (await claim.lease()).endpoint == endpoint()
+    async with asyncio.timeout(10):
+        with desk.claim(Ask("m")) as claim:
+            assert (await claim.lease()).endpoint == endpoint()
     desk.close()

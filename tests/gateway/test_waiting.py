@@ -57,11 +57,10 @@ async def test_an_unknown_model_wakes_nobody() -> None:
     for known in (None, table(route())):
         if known is not None:
             desk.apply(known)
-        async with desk.claim(Ask("other")) as claim:
-            with pytest.raises(ApiError):
-                await claim.lease()
+        with desk.claim(Ask("other")) as claim, pytest.raises(ApiError):
+            await claim.lease()
     assert pokes == 0
-    async with desk.claim(Ask("m")):
+    with desk.claim(Ask("m")):
         assert pokes == 1
     desk.close()
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from elasticd.routing_table import Endpoint, Tier
 from elasticd.traffic.admission import Admission
-from elasticd.traffic.routing import Ejection, Router, replica_key
+from elasticd.traffic.routing import Ejection, Router
 from elasticd.traffic.tickets import Ask, Expired, Granted, Lease, Outcome, Ticket
 from tests.traffic.tables import endpoint, route, table
 
@@ -24,7 +24,7 @@ endpoints = st.lists(
         tier=st.sampled_from(Tier),
         incarnation=st.integers(1, 2),
     ),
-    unique_by=replica_key,
+    unique_by=lambda e: e.replica_key,
     max_size=4,
 )
 
@@ -132,8 +132,8 @@ class Requests(RuleBasedStateMachine):
         return turn(one) < turn(other)
 
     def used(self, endpoint: Endpoint) -> int:
-        key = replica_key(endpoint)
-        return sum(replica_key(lease.endpoint) == key for lease in self.running.values())
+        key = endpoint.replica_key
+        return sum(lease.endpoint.replica_key == key for lease in self.running.values())
 
     @invariant()
     def loads_are_the_leases(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elasticd.routing_table import Tier
-from elasticd.traffic.routing import Ejection, Router, replica_key
+from elasticd.traffic.routing import Ejection, Router
 from tests.traffic.tables import endpoint, route, table
 
 NOBODY: frozenset[tuple[str, int]] = frozenset()
@@ -59,7 +59,7 @@ def test_a_tried_replica_is_avoided_even_if_the_other_is_full() -> None:
     first, second = endpoint("a"), endpoint("b", slots=1)
     router = Router()
     router.take(second, 0.0)
-    tried = frozenset({replica_key(first)})
+    tried = frozenset({first.replica_key})
     assert router.choose(route(first, second), tried, 0.0) is None
     router.give_back(second)
     assert router.choose(route(first, second), tried, 0.0) == second
@@ -68,7 +68,7 @@ def test_a_tried_replica_is_avoided_even_if_the_other_is_full() -> None:
 def test_a_tried_replica_is_asked_again_when_it_is_the_only_one() -> None:
     only = endpoint()
     router = Router()
-    assert router.choose(route(only), frozenset({replica_key(only)}), 0.0) == only
+    assert router.choose(route(only), frozenset({only.replica_key}), 0.0) == only
 
 
 def test_a_failing_replica_is_set_aside_for_longer_each_time() -> None:

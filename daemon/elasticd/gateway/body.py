@@ -13,6 +13,15 @@ from elasticd.gateway.errors import (
 from elasticd.gateway.http.request import Malformed, Request, TooLong, TooSlow
 
 
+def plain_body(request: Request, limit: int) -> bytes | None:
+    """The body of nearly every request, which is there with its head, and short, and not packed;
+    `None`: it is to be read."""
+    headers = request.headers
+    if "Content-Encoding" in headers or "Expect" in headers:
+        return None
+    return request.body.at_once(limit)
+
+
 async def read_body(request: Request, limit: int, patience: float) -> bytes:
     """The body, plain. Raises `ApiError` for one above `limit` bytes, packed or unpacked, and when
     it is sent too slowly, or nothing of it for `patience` seconds."""

@@ -18,28 +18,44 @@ from elasticd.traffic.tickets import Ask, Granted, Lease, Outcome, Rejected, Tic
 
 
 class Claim:
-    """A request's place: first in the queue, then on a replica. Leaving it gives both back."""
+    """A request's place: first in the queue, then on a replica. Leaving it gives both back.
 
-    def __init__(self, desk: Desk, ticket: Ticket, granted: asyncio.Future[Lease]) -> None:
+    `at_once`: the lease of a request that need not wait, as nearly none has to.
+    """
+
+    __slots__ = ("_desk", "_granted", "_ticket", "at_once")
+
+    def __init__(
+        self,
+        desk: Desk,
+        ticket: Ticket,
+        at_once: Lease | None,
+        granted: asyncio.Future[Lease] | None = None,
+    ) -> None:
+        self.at_once = at_once
         self._desk = desk
         self._ticket = ticket
         self._granted = granted
 
     async def lease(self) -> Lease:
         """Waits for a slot. Raises `ApiError` when there will be none."""
-        return await self._granted
+        if self._granted is not None:
+            return await self._granted
+        assert self.at_once is not None
+        return self.at_once
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         return self
 
-    async def __aexit__(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._granted.cancel() and not self._granted.cancelled():
-            self._granted.exception()  # it has been told, also if nobody came to hear it
+        granted = self._granted
+        if granted is not None and not granted.cancel() and not granted.cancelled():
+            granted.exception()  # it has been told, also if nobody came to hear it
         self._desk.leave(self._ticket)
 
 
@@ -60,7 +76,11 @@ class Desk:
         each for which there is no replica; never of one that may not wait."""
         was_idle, now = self._admission.idle, self._now()
         ticket, outcomes = self._admission.submit(ask, now)
-        mine = next((o for o in outcomes if o.ticket is ticket), None)
+        mine = next((o for o in outcomes if o.ticket is ticket), None) if outcomes else None
+        if isinstance(mine, Granted) and len(outcomes) == 1:  # nearly always
+            if was_idle:
+                self._poke()
+            return Claim(self, ticket, mine.lease)
         wanting = mine is None and not self._admission.has_replica(ask.model, now)
         if wanting or (was_idle and not isinstance(mine, Rejected)):
             self._poke()
@@ -77,9 +97,11 @@ class Desk:
 
     def leave(self, ticket: Ticket) -> None:
         """Ends a claim; the slot goes to the next request at once."""
-        self._waiting.pop(ticket.id, None)
         now = self._now()
-        self._perform(self._admission.leave(ticket.id, now), now)
+        outcomes = self._admission.leave(ticket.id, now)
+        if outcomes or self._waiting:
+            self._waiting.pop(ticket.id, None)
+            self._perform(outcomes, now)
 
     def apply(self, table: RoutingTable) -> None:
         """Puts a new table in force."""
@@ -121,7 +143,7 @@ class Desk:
         granted: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         self._waiting[ticket.id] = granted
         self._perform(outcomes, now)
-        return Claim(self, ticket, granted)
+        return Claim(self, ticket, None, granted)
 
     def _perform(self, outcomes: Iterable[Outcome], now: float) -> None:
         """`now`: that of the outcomes. What falls due in between must not be passed over."""

@@ -45,7 +45,6 @@ from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.suspicion import Suspects, Suspicion, is_silent
 from elasticd.traffic.retries import RetryBudget
-from elasticd.traffic.routing import replica_key
 from elasticd.traffic.tickets import Ask, Lease
 
 _log = structlog.get_logger("elasticd.gateway")
@@ -150,9 +149,11 @@ class Dispatcher:
         call, reply, replay = journey.call, journey.reply, journey.replay
         claim = self._desk.claim(Ask(call.model, call.priority, key))
         while True:
-            async with claim:
-                waiting = claim.lease()
-                lease = await (reply.patiently(waiting) if call.streamed else waiting)
+            with claim:
+                lease = claim.at_once
+                if lease is None:
+                    waiting = claim.lease()
+                    lease = await (reply.patiently(waiting) if call.streamed else waiting)
                 failure = await self._attempt(lease, journey)
             if failure is None:
                 self._ended(lease, journey)
@@ -174,7 +175,7 @@ class Dispatcher:
         """The answer is complete."""
         model = journey.call.model
         self._leaving.ended(model, journey)
-        if self._leaving.is_going(replica_key(lease.endpoint)):
+        if self._leaving.is_going(lease.endpoint.replica_key):
             self._outcomes.finished(model, lease.endpoint.replica_id)
 
     async def _attempt(self, lease: Lease, journey: Journey) -> ReplicaFailed | None:
@@ -258,7 +259,7 @@ class Dispatcher:
 
     def _is_stuck(self, lease: Lease, silent: ReplicaSilent) -> bool:
         """Whether the silence is the replica's, and not of this stream or of many replicas."""
-        model, replica = lease.ticket.ask.model, replica_key(lease.endpoint)
+        model, replica = lease.ticket.ask.model, lease.endpoint.replica_key
         now = self._loop.time()
         return silent.everywhere and self._suspects.may_eject(model, replica, now)
 

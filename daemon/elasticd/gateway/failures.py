@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from multidict import CIMultiDict
 
 from elasticd.gateway import sse
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """Status and end-to-end headers of the engine's answer."""
 
     status: int
@@ -24,13 +23,11 @@ class Head:
 def head_of(status: int, headers: CIMultiDict[str]) -> Head:
     """The head with these headers."""
     kind = headers.get("Content-Type", "")
-    return Head(
-        status, headers, kind.startswith(sse.MEDIA_TYPE), kind.startswith("application/json")
-    )
+    json = kind.startswith("application/json")
+    return Head(status, headers, not json and kind.startswith(sse.MEDIA_TYPE), json)
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(NamedTuple):
     """The start of an answer: what can be sent at once, and whether that is all of it."""
 
     head: Head

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import structlog
 
 from elasticd.gateway import errors, openai
-from elasticd.gateway.body import read_body
+from elasticd.gateway.body import plain_body, read_body
 from elasticd.gateway.call import call_of, request_id_of
 from elasticd.gateway.config import GatewayConfig
 from elasticd.gateway.dispatcher import Dispatcher
@@ -44,6 +44,7 @@ class Front:
         self._keys = keys
         self._dispatcher = dispatcher
         self._created = int(time.time())
+        self._loop = asyncio.get_running_loop()
         self._running: set[asyncio.Task[object]] = set()
         self.stopping = False
 
@@ -63,7 +64,7 @@ class Front:
 
     async def handle(self, request: Request) -> None:
         """Gives every request an answer, and every answer a request id."""
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         self._running.add(task)
         request_id = request_id_of(request)
@@ -118,7 +119,9 @@ class Front:
         config = self._config
         self._keys.begin(caller)
         try:
-            body = await read_body(request, config.max_body, config.body_timeout)
+            body = plain_body(request, config.max_body)
+            if body is None:
+                body = await read_body(request, config.max_body, config.body_timeout)
             call = call_of(request, body, request_id, caller.max_priority)
             await self._dispatcher.answer(call, caller.name, reply)
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import NoReturn
 
 import structlog
@@ -32,8 +31,27 @@ _SHORTAGES = 20
 """Times that a stream is tried again because our own machine had no room for it."""
 
 
+_NO_LOSS = ReplicaFailed("no replica was lost")
+
+
 class Journey:
     """One request. `begun`: its client has a part of the answer, so it cannot start again."""
+
+    __slots__ = (
+        "_here",
+        "_loss",
+        "_parsed",
+        "_question",
+        "_seam",
+        "_shortages",
+        "_terms",
+        "_why_not",
+        "begun",
+        "call",
+        "left",
+        "replay",
+        "reply",
+    )
 
     def __init__(self, call: Call, reply: Reply, replay: Replay) -> None:
         self.call = call
@@ -47,7 +65,7 @@ class Journey:
         self._why_not = ""
         self._question: Call | None = None
         self._parsed: ParsedAnswer | None = None
-        self._loss = ReplicaFailed("no replica was lost")
+        self._loss = _NO_LOSS
         self._here: tuple[float, int] | None = None
         self._shortages = 0
 
@@ -91,7 +109,7 @@ class Journey:
         self._seam = ParsedSeam(terms, facts, self.call.body) if on_parser else Seam(terms, facts)
         if terms.wants_ids:
             return self.call
-        return replace(self.call, body=asking_for_ids(self.call.body))
+        return self.call._replace(body=asking_for_ids(self.call.body))
 
     async def rendered(self, leased: Leased) -> Call | None:
         """What the replica that goes on with a parsed answer is asked; `None`: nothing is left to
@@ -151,8 +169,7 @@ class Journey:
             return False
         assert todo is not None
         number = seam.losses
-        self._question = replace(
-            call,
+        self._question = call._replace(
             target=seams.PATH,
             body=todo.body,
             engine_id=f"{call.engine_id}-{number}",

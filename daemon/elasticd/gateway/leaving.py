@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from elasticd.gateway.failures import ReplicaLeaving
-from elasticd.routing_table import RoutingTable, Tier
+from elasticd.routing_table import ReplicaKey, RoutingTable, Tier
 from elasticd.traffic.leaving import LAST, Running, leaving
-from elasticd.traffic.routing import ReplicaKey, replica_key
 from elasticd.traffic.tickets import Lease
 
 _TICK = 0.1
@@ -49,7 +48,7 @@ class Run:
     __slots__ = ("exchange", "journey", "key", "lease")
 
     def __init__(self, lease: Lease, journey: Progresses, exchange: Leaves) -> None:
-        self.key = replica_key(lease.endpoint)
+        self.key = lease.endpoint.replica_key
         self.lease = lease
         self.journey = journey
         self.exchange = exchange
@@ -107,7 +106,7 @@ class Leaving:
         """Learns who is to go. `ahead`: of the event loop's clock, that of the table's."""
         now = self._loop.time()
         ends = {
-            replica_key(endpoint): (endpoint.tier, endpoint.cut_at - ahead)
+            endpoint.replica_key: (endpoint.tier, endpoint.cut_at - ahead)
             for route in table.models
             for endpoint in route.endpoints
             if endpoint.cut_at is not None

@@ -58,6 +58,8 @@ async def _read(exchange: Exchange, streamed: bool, buffer: int) -> Opening:
     # A client that asked for a stream wants bytes as they come, also if they are no events.
     flowing = streamed and head.status < 300 and not head.json and not head.events
     most = 0 if flowing else buffer
+    if (rest := exchange.at_once()) is not None:
+        return Opening(head, rest, complete=len(rest) <= most)
     held = bytearray()
     while data := await exchange.read():
         held += data

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from elasticd.gateway.call import Call
 from elasticd.gateway.continuation.kept import Broken
@@ -113,7 +113,7 @@ class ParsedAnswer:
     def _to(self, target: str, body: bytes) -> Call:
         call = self._call
         named = f"{call.engine_id}-{self._seam.losses}"
-        return replace(call, target=target, body=body, engine_id=named)
+        return call._replace(target=target, body=body, engine_id=named)
 
 
 def _taken(seam: ParsedSeam, events: bytes) -> None:

@@ -15,12 +15,17 @@ READING = ("GET", "HEAD")
 _OURS_ALONE = frozenset(("render", "derender"))
 """Last segments of what engines do for the gateway, with parts of requests that it has checked."""
 
+_ASKED = ("/v1/chat/completions", "/v1/completions")
+"""Nearly every request."""
+
 _LAYERS = 3
 """Percent-encodings taken off one after the other; an honest path has one."""
 
 
 def needs_replica(method: str, raw_path: str) -> bool:
     """Whether only a replica could answer; all else the gateway answers itself."""
+    if raw_path in _ASKED:
+        return True
     if raw_path == MODELS or (raw_path.startswith(f"{MODELS}/") and method in READING):
         return False
     return raw_path.startswith("/v1/") and not _OURS_ALONE & set(_decoded(raw_path).split("/"))

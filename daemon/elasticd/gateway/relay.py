@@ -9,21 +9,21 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakValueDictionary
 
-from multidict import CIMultiDict
-
 from elasticd.gateway.call import Call
 from elasticd.gateway.failures import ReplicaLost
 from elasticd.gateway.http.exchange import Exchange
-from elasticd.gateway.http.head import Address, address_of, end_to_end, request_bytes
+from elasticd.gateway.http.head import HOP_BY_HOP, Address, address_of, request_bytes, without
 from elasticd.gateway.http.pool import Pool
 from elasticd.gateway.stall import Pulse
-from elasticd.routing_table import Endpoint, RoutingTable
-from elasticd.traffic.routing import ReplicaKey, replica_key
+from elasticd.routing_table import Endpoint, ReplicaKey, RoutingTable
 
-_OURS = frozenset(
+_OURS = HOP_BY_HOP | frozenset(
     ("host", "authorization", "x-request-id", "expect", "content-encoding", "content-length")
 )
 """Towards the engine: what we set ourselves, and what was undone when the body was read."""
+
+_OURS_OF_STREAMS = _OURS | {"accept-encoding"}
+"""Where events end must be seen."""
 
 _FETCH = 30.0
 """Seconds for a document of a replica's guard: a tokenizer has megabytes."""
@@ -40,30 +40,30 @@ class Relay:
 
     def __init__(self, connect_timeout: float) -> None:
         self._pool = Pool(connect_timeout)
+        self._listed: dict[ReplicaKey, Pulse] = {}
         self._pulses: WeakValueDictionary[ReplicaKey, Pulse] = WeakValueDictionary()
-        self._listed: list[Pulse] = []
         self._probes: dict[str, asyncio.Future[bool]] = {}
 
     def exchange(self, endpoint: Endpoint, call: Call) -> Exchange:
         """One attempt at one replica, to be entered; leaving it frees the connection."""
         pulse = self.pulse(endpoint)
         address = address_of(endpoint.url)
-        headers = _request_headers(call, endpoint).items()
+        headers = _request_headers(call, endpoint)
         request = request_bytes(call.method, address, call.target, headers, call.body)
         accepted = call.headers.get("Accept-Encoding")
         return Exchange(self._pool, address, call.method, request, accepted, pulse)
 
     def pulse(self, endpoint: Endpoint) -> Pulse:
         """What is known of the replica's signs of life."""
-        key = replica_key(endpoint)
-        pulse = self._pulses.get(key)
+        pulse = self._listed.get(endpoint.replica_key) or self._pulses.get(endpoint.replica_key)
         if pulse is None:
-            pulse = self._pulses[key] = Pulse()
+            pulse = self._pulses[endpoint.replica_key] = Pulse()
         return pulse
 
     def follow(self, table: RoutingTable) -> None:
-        """What is known of a replica is kept as long as the table lists it."""
-        self._listed = [self.pulse(e) for route in table.models for e in route.endpoints]
+        """What is known of a replica is kept as long as the table lists it, or it is asked."""
+        endpoints = [e for route in table.models for e in route.endpoints]
+        self._listed = {e.replica_key: self.pulse(e) for e in endpoints}
 
     async def fetch(self, endpoint: Endpoint, path: str) -> bytes | None:
         """A document of the replica's guard; `None`: it has none. Raises `ReplicaFailed`."""
@@ -109,11 +109,11 @@ async def _accepts(address: Address) -> bool:
     return True
 
 
-def _request_headers(call: Call, endpoint: Endpoint) -> CIMultiDict[str]:
-    headers = end_to_end(call.headers, _OURS)
-    headers["X-Request-Id"] = call.engine_id
-    if call.streamed and "Accept-Encoding" in headers:
-        headers["Accept-Encoding"] = "identity"
+def _request_headers(call: Call, endpoint: Endpoint) -> list[tuple[str, str]]:
+    lines = without(call.headers, _OURS_OF_STREAMS if call.streamed else _OURS)
+    lines.append(("X-Request-Id", call.engine_id))
+    if call.streamed and "Accept-Encoding" in call.headers:
+        lines.append(("Accept-Encoding", "identity"))
     if endpoint.key:
-        headers["Authorization"] = f"Bearer {endpoint.key}"
-    return headers
+        lines.append(("Authorization", f"Bearer {endpoint.key}"))
+    return lines

@@ -41,6 +41,16 @@ from elasticd.traffic.tickets import Lease
 class Replay:
     """One request's story of failures. `may_repeat` takes a place in the budget, if it has one."""
 
+    __slots__ = (
+        "_losses",
+        "_max_losses",
+        "_may_repeat",
+        "_model",
+        "_strikes",
+        "fault",
+        "suspect",
+    )
+
     def __init__(self, model: str, max_losses: int, may_repeat: Callable[[], bool]) -> None:
         self._model = model
         self._max_losses = max_losses

@@ -22,6 +22,8 @@ def event(data: bytes) -> bytes:
 class EventFramer:
     """Cuts a byte stream after the last whole event; keeps the `rest` for the next call."""
 
+    __slots__ = ("rest",)
+
     def __init__(self) -> None:
         self.rest = b""
 

@@ -79,7 +79,7 @@ class Wait:
         self._task.cancel()
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._stalls.loop)
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
@@ -101,10 +101,10 @@ class Wait:
 
 
 class Stalls:
-    """All waits of the gateway and the one timer that looks after them."""
+    """All waits of the gateway and the one timer that looks after them. `loop`: where they wait."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._waits: set[Wait] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -114,13 +114,13 @@ class Stalls:
 
     def add(self, wait: Wait) -> float:
         """A wait begins; returns when."""
-        now = self._loop.time()
+        now = self.loop.time()
         self._waits.add(wait)
         if self._timer is None:
-            self._timer = self._loop.call_later(wait.period, self._look)
+            self._timer = self.loop.call_later(wait.period, self._look)
         elif self._timer.when() > now + wait.period:  # a period that was made shorter meanwhile
             self._timer.cancel()
-            self._timer = self._loop.call_later(wait.period, self._look)
+            self._timer = self.loop.call_later(wait.period, self._look)
         return now
 
     def discard(self, wait: Wait) -> None:
@@ -133,7 +133,7 @@ class Stalls:
             self._timer.cancel()
 
     def _look(self) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         self._timer = None
         for wait in [wait for wait in self._waits if wait.due <= now]:
             self._waits.discard(wait)
@@ -142,4 +142,4 @@ class Stalls:
             next_due = min(wait.due for wait in self._waits)
             period = min(wait.period for wait in self._waits)
             pause = max(next_due - now, period / _LOOKS)
-            self._timer = self._loop.call_later(pause, self._look)
+            self._timer = self.loop.call_later(pause, self._look)

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import replace
 
 from elasticd.routing_table import Endpoint, ModelRoute, RoutingTable
 from elasticd.traffic.census import Census, ModelCount
 from elasticd.traffic.line import Line
-from elasticd.traffic.routing import Router, replica_key
+from elasticd.traffic.routing import Router
 from elasticd.traffic.tickets import (
     Ask,
     Expired,
@@ -52,21 +51,20 @@ class Admission:
 
     def submit(self, ask: Ask, now: float) -> tuple[Ticket, list[Outcome]]:
         """A new request asks for a slot."""
-        ticket = self._mint(ask, arrived=now, now=now)
         route = self._routes.get(ask.model)
+        ticket = self._mint(ask, route, arrived=now, now=now)
         if route is None:
             why = Refusal.NO_TABLE if self._table is None else Refusal.UNKNOWN_MODEL
             return ticket, [Rejected(ticket, why)]
-        self._census.arrived(ask.model)
         if not self._waits(ask.model):  # nearly always: nobody is in front, so there is no queue
             endpoint = self._router.choose(route, ticket.tried, now)
             if endpoint is not None:
-                granted = self._given(Lease(ticket, endpoint), now)
-                self._count(ask.model)
-                return ticket, [granted]
+                self._census.admitted(ask.model)
+                return ticket, [self._taken(Lease(ticket, endpoint), now)]
+        self._census.arrived(ask.model)
         self._enqueue(ticket)
         outcomes = self._grant(ask.model, now)
-        if ticket.id in self._tickets and len(self._lines[ask.model]) > route.queue_limit:
+        if ticket.id in self._tickets and self._lines[ask.model].waiting > route.queue_limit:
             self._dequeue(ticket)
             outcomes.append(Rejected(ticket, Refusal.QUEUE_FULL))
         self._keep(ticket)
@@ -83,14 +81,14 @@ class Admission:
         """
         assert lease.ticket.id not in self._leases, "leave the lease before asking again"
         old = lease.ticket
-        ticket = replace(
-            self._mint(old.ask, arrived=old.arrived, now=now),
-            tried=old.tried if again else old.tried | {replica_key(lease.endpoint)},
+        route = self._routes.get(old.ask.model)
+        ticket = self._mint(old.ask, route, arrived=old.arrived, now=now)._replace(
+            tried=old.tried if again else old.tried | {lease.endpoint.replica_key},
             spec_hash=lease.endpoint.spec_hash if begun else "",
         )
         if not lost:
-            ticket = replace(ticket, deadline=old.deadline)
-        if old.ask.model not in self._routes:
+            ticket = ticket._replace(deadline=old.deadline)
+        if route is None:
             return ticket, [Rejected(ticket, Refusal.UNKNOWN_MODEL)]
         self._enqueue(ticket)
         outcomes = self._grant(old.ask.model, now)
@@ -101,19 +99,23 @@ class Admission:
 
     def leave(self, ticket_id: int, now: float) -> list[Outcome]:
         """The request is over, gave up waiting, or goes on as a retry; twice is once."""
-        waiting = self._tickets.get(ticket_id)
-        if waiting is not None:
-            self._dequeue(waiting)
-            self._count(waiting.ask.model)
-            return []
         lease = self._leases.pop(ticket_id, None)
         if lease is None:
+            waiting = self._tickets.get(ticket_id)
+            if waiting is not None:
+                self._dequeue(waiting)
+                self._count(waiting.ask.model)
             return []
         self._router.give_back(lease.endpoint)
         model = lease.ticket.ask.model
-        self._lines[model].ended(lease.ticket.ask.key)
+        line = self._lines[model]
+        line.ended(lease.ticket.ask.key)
         self._census.running(model, -1)
-        outcomes = self._grant(model, now) if self._waits(model) else []
+        if line.idle:
+            del self._lines[model]
+        if not line.waiting:  # nearly always
+            return []
+        outcomes = self._grant(model, now)
         self._forget(model)
         self._count(model)
         return outcomes
@@ -160,7 +162,7 @@ class Admission:
         while self._deadlines and self._deadlines[0][1] not in self._tickets:
             heapq.heappop(self._deadlines)
         times = [self._deadlines[0][0]] if self._deadlines else []
-        waiting = (self._routes[model] for model, line in self._lines.items() if len(line))
+        waiting = (self._routes[model] for model, line in self._lines.items() if line.waiting)
         back = self._router.next_return(waiting, now)
         if back is not None:
             times.append(back)
@@ -181,7 +183,7 @@ class Admission:
     def has_another(self, lease: Lease, now: float) -> bool:
         """Whether the request could go to a replica, full or not, that it has not tried yet."""
         route = self._routes.get(lease.ticket.ask.model)
-        tried = lease.ticket.tried | {replica_key(lease.endpoint)}
+        tried = lease.ticket.tried | {lease.endpoint.replica_key}
         return route is not None and self._router.usable(route, now, tried)
 
     def has_room_beside(self, lease: Lease, now: float, *, begun: bool) -> bool:
@@ -190,17 +192,17 @@ class Admission:
         route = self._routes.get(lease.ticket.ask.model)
         if route is None or self._waits(route.model):
             return False
-        tried = lease.ticket.tried | {replica_key(lease.endpoint)}
+        tried = lease.ticket.tried | {lease.endpoint.replica_key}
         spec_hash = lease.endpoint.spec_hash if begun else ""
         other = self._router.choose(route, tried, now, spec_hash)
-        return other is not None and replica_key(other) not in tried and other.cut_at is None
+        return other is not None and other.replica_key not in tried and other.cut_at is None
 
     def others(self, lease: Lease, now: float) -> list[Endpoint]:
         """Replicas, full or not, that could go on with what the lease's one has begun."""
         route = self._routes.get(lease.ticket.ask.model)
         if route is None:
             return []
-        tried = lease.ticket.tried | {replica_key(lease.endpoint)}
+        tried = lease.ticket.tried | {lease.endpoint.replica_key}
         able = self._router.able(route, now, tried)
         return [e for e in able if e.spec_hash == lease.endpoint.spec_hash]
 
@@ -255,9 +257,8 @@ class Admission:
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _mint(self, ask: Ask, arrived: float, now: float) -> Ticket:
+    def _mint(self, ask: Ask, route: ModelRoute | None, arrived: float, now: float) -> Ticket:
         self._minted += 1
-        route = self._routes.get(ask.model)
         return Ticket(self._minted, ask, arrived, now + (route.max_wait if route else 0.0))
 
     def _enqueue(self, ticket: Ticket) -> None:
@@ -294,17 +295,17 @@ class Admission:
         if route is None or line is None:
             return outcomes
         while (lease := self._next_lease(route, line, now)) is not None:
-            outcomes.append(self._given(lease, now))
+            outcomes.append(self._taken(lease, now))
+            self._census.running(model, +1)
             self._dequeue(lease.ticket)
         return outcomes
 
-    def _given(self, lease: Lease, now: float) -> Granted:
+    def _taken(self, lease: Lease, now: float) -> Granted:
         """The lease is the ticket's from now on."""
         ticket = lease.ticket
         self._router.take(lease.endpoint, now)
         self._line(ticket.ask.model).started(ticket.ask.key)
         self._leases[ticket.id] = lease
-        self._census.running(ticket.ask.model, +1)
         return Granted(lease)
 
     def _line(self, model: str) -> Line:
@@ -315,7 +316,7 @@ class Admission:
 
     def _waits(self, model: str) -> bool:
         line = self._lines.get(model)
-        return line is not None and len(line) > 0
+        return line is not None and line.waiting > 0
 
     def _next_lease(self, route: ModelRoute, line: Line, now: float) -> Lease | None:
         """A retry that must wait, since only replicas it has tried are free, blocks nobody."""
@@ -328,4 +329,5 @@ class Admission:
         return None
 
     def _count(self, model: str) -> None:
-        self._census.waiting(model, len(self._lines.get(model, ())))
+        line = self._lines.get(model)
+        self._census.waiting(model, line.waiting if line is not None else 0)

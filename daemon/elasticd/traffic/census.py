@@ -31,8 +31,16 @@ class Census:
     def __init__(self) -> None:
         self._tallies: dict[str, _Tally] = {}
 
+    def admitted(self, model: str) -> None:
+        """One new request that has a lease at once, nearly every one."""
+        tally = self._of(model)
+        tally.arrivals += 1
+        tally.in_flight += 1
+        if tally.queued + tally.in_flight > tally.peak:
+            tally.peak = tally.queued + tally.in_flight
+
     def arrived(self, model: str) -> None:
-        """One new request, admitted or not."""
+        """One new request, without a lease as yet."""
         self._of(model).arrivals += 1
 
     def running(self, model: str, change: int) -> None:

@@ -18,26 +18,22 @@ Lane = tuple[int, str]
 
 
 class Line:
-    """Waiting tickets in lanes, and running requests by key."""
+    """Waiting tickets in lanes, and running requests by key. `waiting`: how many wait."""
 
     def __init__(self) -> None:
         self._lanes: dict[Lane, list[Ticket]] = {}
         self._running: dict[str, int] = {}
-        self._waiting = 0
-
-    def __len__(self) -> int:
-        """How many wait."""
-        return self._waiting
+        self.waiting = 0
 
     @property
     def idle(self) -> bool:
         """Nobody waits and nothing runs."""
-        return not self._waiting and not self._running
+        return not self.waiting and not self._running
 
     def add(self, ticket: Ticket) -> None:
         """Puts a ticket at its place; who arrived earlier stands in front."""
         bisect.insort(self._lanes.setdefault(_lane(ticket.ask), []), ticket, key=_arrival)
-        self._waiting += 1
+        self.waiting += 1
 
     def remove(self, ticket: Ticket) -> None:
         """Takes a waiting ticket out."""
@@ -46,7 +42,7 @@ class Line:
         del lane[bisect.bisect_left(lane, _arrival(ticket), key=_arrival)]
         if not lane:
             del self._lanes[name]
-        self._waiting -= 1
+        self.waiting -= 1
 
     def started(self, key: str) -> None:
         """A request of this key runs."""

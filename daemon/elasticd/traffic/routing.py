@@ -17,20 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
-from elasticd.routing_table import Endpoint, ModelRoute, RoutingTable, Tier
-
-ReplicaKey = tuple[str, int]
-"""Replica id and incarnation: a restarted replica starts with a clean record."""
+from elasticd.routing_table import Endpoint, ModelRoute, ReplicaKey, RoutingTable, Tier
 
 _OPEN, _CLOSED = Tier.OPEN, Tier.CLOSED
 _TRIED, _WORST = 2, 4
 """Groups of replicas, best first: open, last resort, both again for those that the request has
 tried. Only the best group that has a member counts, full or not."""
-
-
-def replica_key(endpoint: Endpoint) -> ReplicaKey:
-    """What a replica's standing is kept under."""
-    return endpoint.replica_id, endpoint.incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +57,9 @@ class _Standing:
         self.failures, self.aside_until, self.on_trial = 0, 0.0, False
 
 
+_LEAST_WEIGHT = 1e-6
+"""Of a replica whose weight is zero."""
+
 _NEW = _Standing()
 """That of a replica of which nothing is known. Never changed."""
 
@@ -84,22 +79,26 @@ class Router:
 
         `spec_hash`: of what the replica must be; empty: of any.
         """
-        best, best_group, least = None, _WORST, (0.0, "", 0)
+        best, best_group, least = None, _WORST, 0.0
+        standing_of = self._standings.get
         for endpoint in route.endpoints:
-            if endpoint.tier is _CLOSED or (spec_hash and endpoint.spec_hash != spec_hash):
+            tier = endpoint.tier
+            if tier is _CLOSED or (spec_hash and endpoint.spec_hash != spec_hash):
                 continue
-            key, slots = (endpoint.replica_id, endpoint.incarnation), endpoint.slots
-            standing = self._standings.get(key, _NEW)
-            group = (_TRIED if key in tried else 0) + (endpoint.tier is not _OPEN)
+            key, slots = endpoint.replica_key, endpoint.slots
+            standing = standing_of(key, _NEW)
+            group = 0 if tier is _OPEN else 1
+            if tried and key in tried:
+                group += _TRIED
             if slots < 1 or standing.aside_until > now or group > best_group:
                 continue
             if group < best_group:
                 best, best_group = None, group
             running = standing.in_flight
             if running < slots:
-                preference = running / (slots * max(endpoint.weight, 1e-6)), *key
-                if best is None or preference < least:
-                    best, least = endpoint, preference
+                load = running / (slots * (endpoint.weight or _LEAST_WEIGHT))
+                if best is None or load < least or (load == least and key < best.replica_key):
+                    best, least = endpoint, load
         return best
 
     def usable(self, route: ModelRoute, now: float, beside: Set[ReplicaKey] = frozenset()) -> bool:
@@ -110,20 +109,20 @@ class Router:
         self, route: ModelRoute, now: float, beside: Set[ReplicaKey] = frozenset()
     ) -> Iterator[Endpoint]:
         """The replicas of the route, but those `beside`, that take requests, full or not."""
-        return (e for e in route.endpoints if self._able(e, now) and replica_key(e) not in beside)
+        return (e for e in route.endpoints if self._able(e, now) and e.replica_key not in beside)
 
     def is_open(self, endpoint: Endpoint) -> bool:
         """Whether the last table lists the replica as one that takes requests."""
-        return replica_key(endpoint) in self._open
+        return endpoint.replica_key in self._open
 
     def in_flight(self, endpoint: Endpoint) -> int:
         """Requests that run on the replica."""
-        standing = self._standings.get(replica_key(endpoint))
+        standing = self._standings.get(endpoint.replica_key)
         return standing.in_flight if standing else 0
 
     def take(self, endpoint: Endpoint, now: float) -> None:
         """Occupies one slot; the first one after a failure is a trial."""
-        standing = self._standings.setdefault(replica_key(endpoint), _Standing())
+        standing = self._standing(endpoint)
         if standing.in_flight >= endpoint.slots:
             raise ValueError(f"replica {endpoint.replica_id} has no free slot of {endpoint.slots}")
         standing.in_flight += 1
@@ -133,13 +132,13 @@ class Router:
 
     def give_back(self, endpoint: Endpoint) -> None:
         """Frees one slot."""
-        standing = self._standings[replica_key(endpoint)]
+        standing = self._standings[endpoint.replica_key]
         assert standing.in_flight > 0
         standing.in_flight -= 1
 
     def set_aside(self, endpoint: Endpoint, now: float) -> None:
         """The replica failed a request. Many streams that break at once are one failure."""
-        standing = self._standings.setdefault(replica_key(endpoint), _Standing())
+        standing = self._standing(endpoint)
         if standing.on_trial or standing.aside_until <= now:
             standing.on_trial = False
             standing.failures += 1
@@ -147,7 +146,7 @@ class Router:
 
     def proven(self, endpoint: Endpoint) -> bool:
         """The replica answered a request: it is as good as new. Says whether it was not before."""
-        standing = self._standings.get(replica_key(endpoint))
+        standing = self._standings.get(endpoint.replica_key)
         if standing is None or not standing.failures:
             return False
         standing.clear()
@@ -159,14 +158,14 @@ class Router:
             standing.aside_until
             for route in routes
             for endpoint in route.endpoints
-            if (standing := self._standings.get(replica_key(endpoint))) is not None
+            if (standing := self._standings.get(endpoint.replica_key)) is not None
             and standing.aside_until > now
         ]
         return min(times, default=None)
 
     def follow(self, table: RoutingTable) -> None:
         """Forgets what the table overrules: replicas it closed or no longer lists."""
-        listed = {replica_key(e): e for m in table.models for e in m.endpoints}
+        listed = {e.replica_key: e for m in table.models for e in m.endpoints}
         self._open = frozenset(key for key, e in listed.items() if e.tier is Tier.OPEN)
         for key, standing in list(self._standings.items()):
             endpoint = listed.get(key)
@@ -183,8 +182,14 @@ class Router:
                 counts[replica_id] = counts.get(replica_id, 0) + standing.in_flight
         return counts
 
+    def _standing(self, endpoint: Endpoint) -> _Standing:
+        standing = self._standings.get(endpoint.replica_key)
+        if standing is None:
+            standing = self._standings[endpoint.replica_key] = _Standing()
+        return standing
+
     def _able(self, endpoint: Endpoint, now: float) -> bool:
         if endpoint.tier is Tier.CLOSED or endpoint.slots < 1:
             return False
-        standing = self._standings.get(replica_key(endpoint))
+        standing = self._standings.get(endpoint.replica_key)
         return standing is None or standing.aside_until <= now

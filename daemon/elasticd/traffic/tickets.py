@@ -1,18 +1,20 @@
-"""What travels between admission and the async shell: asks, tickets, leases and their outcomes."""
+"""What travels between admission and the async shell: asks, tickets, leases and their outcomes.
+
+What every request makes is a tuple: a frozen dataclass takes three times as long to make.
+"""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from elasticd.routing_table import Endpoint
-from elasticd.traffic.routing import ReplicaKey
+from elasticd.routing_table import Endpoint, ReplicaKey
 
 DEFAULT_PRIORITY = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """What a request wants: a slot of the model. Priority 9 goes first, 0 last.
 
     `key` names who asks, for fairness; everybody without a name is one.
@@ -23,8 +25,7 @@ class Ask:
     key: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """A waiting request. `deadline` in seconds; `tried` are replicas that failed it before.
 
     `spec_hash`: only replicas of this spec may take it, for they go on with what another began;
@@ -39,8 +40,7 @@ class Ticket:
     spec_hash: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """A ticket's claim on one slot of one replica."""
 
     ticket: Ticket
@@ -57,8 +57,7 @@ class Refusal(enum.Enum):
     """What began its answer is not served any more, and will not be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(NamedTuple):
     """The ticket has a slot."""
 
     lease: Lease

@@ -14,8 +14,7 @@ import structlog
 
 from elasticd.gateway.continuation.engine import EngineFacts, NoFacts, facts_of
 from elasticd.gateway.failures import OutOfResources, ReplicaFailed
-from elasticd.routing_table import Endpoint, RoutingTable, Tier
-from elasticd.traffic.routing import ReplicaKey, replica_key
+from elasticd.routing_table import Endpoint, ReplicaKey, RoutingTable, Tier
 
 FACTS, TOKENIZER = "/elasticd/engine", "/elasticd/tokenizer"
 """Answered by the engine's guard."""
@@ -151,4 +150,4 @@ async def _within(seconds: float, event: asyncio.Event) -> bool:
 
 
 def _keys(endpoints: list[Endpoint]) -> set[ReplicaKey]:
-    return {replica_key(endpoint) for endpoint in endpoints}
+    return {endpoint.replica_key for endpoint in endpoints}

@@ -39,6 +39,8 @@ class KeptStream:
     `losses`: of replicas, so far. `done`: the client has, or is just given, all of it.
     """
 
+    __slots__ = ("_facts", "_kept", "_shrunk", "_terms", "_told", "done", "hide", "losses")
+
     def __init__(self, terms: Terms, facts: EngineFacts) -> None:
         self._terms = terms
         self._facts = facts

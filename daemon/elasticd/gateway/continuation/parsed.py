@@ -39,12 +39,26 @@ class ParsedSeam(KeptStream):
     seen when a replica is lost are forgotten. `request`: the client's own, JSON.
     """
 
+    __slots__ = (
+        "_asked",
+        "_derender",
+        "_ends",
+        "_last",
+        "_left",
+        "_new",
+        "_pieces",
+        "_reasoning",
+        "_request",
+    )
+
+    _told: ParsedTold | None
+
     def __init__(self, terms: Terms, facts: EngineFacts, request: bytes) -> None:
         super().__init__(terms, facts)
         if not terms.wants_ids:
             self.hide = without_ids_and_empty
         self._request = request.removeprefix(codecs.BOM_UTF8)  # it becomes a part of others
-        self._told: ParsedTold | None = None
+        self._told = None
         self._derender: Derender | None = None
         self._left = 0
         self._new: list[int] = []

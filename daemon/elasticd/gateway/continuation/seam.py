@@ -42,6 +42,8 @@ class Question:
 class Seam(KeptStream):
     """One streamed answer over all its replicas. `keep` while the first one lives, then `lost`."""
 
+    __slots__ = ("_sent", "_text")
+
     def __init__(self, terms: Terms, facts: EngineFacts) -> None:
         super().__init__(terms, facts)
         self._text: OwnText | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Kind(enum.StrEnum):
@@ -25,8 +25,7 @@ MOST_STOPS = 64
 """Stop strings of one request: each is looked for at every token."""
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What a continued answer must keep to.
 
     `max_tokens`: `None` where the request names no limit. `sampling`: passed on as it is.
@@ -59,10 +58,12 @@ def terms_of(path: str, fields: Mapping[str, Any]) -> Terms | NotContinued:
         return NotContinued(f"{path} is not continued")
     allowed = _ALLOWED[kind]
     for name, value in fields.items():
+        if value is None:
+            continue
         fits = allowed.get(name)
-        if fits is None and value is not None:
+        if fits is None:
             return NotContinued(f"`{name}` is not continued")
-        if fits is not None and value is not None and not fits(value):
+        if not fits(value):
             return NotContinued(f"this `{name}` is not continued")
     options = fields.get("stream_options") or {}
     usage = options.get("include_usage") is True
@@ -72,7 +73,7 @@ def terms_of(path: str, fields: Mapping[str, Any]) -> Terms | NotContinued:
         include_stop=fields.get("include_stop_str_in_output") is True,
         min_tokens=fields.get("min_tokens") or 0,
         max_tokens=_limit(kind, fields),
-        sampling={n: fields[n] for n in _SAMPLING if fields.get(n) is not None},
+        sampling={n: v for n, v in fields.items() if n in _SAMPLING and v is not None},
         usage=usage,
         running_usage=usage and options.get("continuous_usage_stats") is True,
         wants_ids=fields.get("return_token_ids") is True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from functools import lru_cache
@@ -33,7 +33,8 @@ class Line(Protocol):
     @property
     def keeps(self) -> bool: ...
 
-    def write(self, data: bytes) -> None: ...
+    @property
+    def write(self) -> Callable[[bytes], None]: ...
     async def drain(self) -> None: ...
     def feed_from(self, flow: Flow | None) -> None: ...
     def abort(self) -> None: ...
@@ -65,6 +66,7 @@ class Answer:
     __slots__ = (
         "_bare",
         "_chunked",
+        "_flows",
         "_head_only",
         "_held",
         "_line",
@@ -81,6 +83,7 @@ class Answer:
         self._head_only = head_only
         self._bare = head_only
         self._chunked = False
+        self._flows = False
         self._held = b""
         self.bytes_sent = 0
         self.begun = False
@@ -113,17 +116,16 @@ class Answer:
 
     def write(self, data: bytes) -> None:
         """A piece of the body. Raises `ConnectionError`."""
-        if self._bare or not data:
-            return
-        self.bytes_sent += len(data)
-        line = self._line
-        if line.gone:
-            raise ConnectionResetError("the client has left")
-        if self._chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
-        if self._held:
+        if self._flows and data:  # nearly always: this is done for each token
+            self.bytes_sent += len(data)
+            self._line.write(b"%x\r\n%b\r\n" % (len(data), data))
+        elif data and not self._bare:
+            self.bytes_sent += len(data)
+            if self._chunked:
+                self._flows = True
+                data = b"%x\r\n%b\r\n" % (len(data), data)
             data, self._held = self._held + data, b""
-        line.write(data)
+            self._line.write(data)
 
     def remark(self, data: bytes) -> None:
         """The same for what is no part of the answer itself."""
@@ -167,8 +169,6 @@ class Answer:
         return _head_bytes(status, headers, connection)
 
     def _put(self, data: bytes) -> None:
-        if self._line.gone:
-            raise ConnectionResetError("the client has left")
         self._line.write(data)
 
 

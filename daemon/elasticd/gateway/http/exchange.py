@@ -80,7 +80,7 @@ class Exchange:
         self._method = method
         self._request = request
         self._accepted = accepted
-        self._loop = asyncio.get_running_loop()
+        self._loop = pool.loop
         self._connection: ReplicaConnection | None = None
         self._head: Head | None = None
         self._held: list[bytes] = []
@@ -120,6 +120,12 @@ class Exchange:
             assert self._failure is not None
             raise self._failure
         return self._head
+
+    def at_once(self) -> bytes | None:
+        """The rest of an answer that has come to its end; `None`: it is to be read."""
+        if not self._ended or self._failure is not None:
+            return None
+        return self._taken()
 
     async def read(self) -> bytes:
         """The next bytes as they come; empty at the end. Raises `ReplicaFailed`."""

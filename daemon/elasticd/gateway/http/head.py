@@ -14,7 +14,7 @@ from multidict import CIMultiDict, MultiMapping
 
 Pairs = Sequence[tuple[bytes, bytes]]
 
-_HOP_BY_HOP = frozenset(
+HOP_BY_HOP = frozenset(
     (
         "connection",
         "keep-alive",
@@ -28,7 +28,7 @@ _HOP_BY_HOP = frozenset(
         "content-length",
     )
 )
-_HOP_BY_HOP_BYTES = frozenset(name.encode() for name in _HOP_BY_HOP)
+_HOP_BY_HOP_BYTES = frozenset(name.encode() for name in HOP_BY_HOP)
 
 _WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 """Methods whose requests tell their length, also where it is zero."""
@@ -59,10 +59,7 @@ def address_of(url: str) -> Address:
 def headers_of(pairs: Pairs) -> CIMultiDict[str]:
     """The headers as text. Bytes that are no text survive the way through the gateway."""
     return CIMultiDict(
-        [
-            (name.decode("latin-1"), value.strip(b" \t").decode("utf-8", "surrogateescape"))
-            for name, value in pairs
-        ]
+        [(str(n, "latin-1"), str(v.strip(b" \t"), "utf-8", "surrogateescape")) for n, v in pairs]
     )
 
 
@@ -78,22 +75,22 @@ def answer_headers(pairs: Pairs) -> tuple[CIMultiDict[str], bool]:
             elif low == b"connection":
                 named += f",{value.decode('latin-1')}"
         else:
-            kept.append((name, value))
-    headers = headers_of(kept)
-    for ended in filter(None, map(str.strip, named.split(","))):
-        headers.popall(ended, None)
+            text = str(value.strip(b" \t"), "utf-8", "surrogateescape")
+            kept.append((str(name, "latin-1"), text))
+    headers = CIMultiDict(kept)
+    if named:
+        for ended in filter(None, map(str.strip, named.split(","))):
+            headers.popall(ended, None)
     return headers, framed
 
 
-def end_to_end(
-    headers: MultiMapping[str], dropped: frozenset[str] = frozenset()
-) -> CIMultiDict[str]:
-    """Without the headers of one connection only, and without the `dropped` (in lower case)."""
-    gone = _HOP_BY_HOP | dropped if dropped else _HOP_BY_HOP
+def without(headers: MultiMapping[str], dropped: frozenset[str]) -> list[tuple[str, str]]:
+    """The lines, without those `dropped` (in lower case), `HOP_BY_HOP` among them, and without what
+    else speaks of one connection only."""
     if "Connection" in headers:
         lines = headers.getall("Connection")
-        gone |= {name.strip().lower() for line in lines for name in line.split(",")}
-    return CIMultiDict([line for line in headers.items() if line[0].lower() not in gone])
+        dropped |= {name.strip().lower() for line in lines for name in line.split(",")}
+    return [line for line in headers.items() if line[0].lower() not in dropped]
 
 
 def request_bytes(

@@ -24,11 +24,11 @@ _OURS_ALONE = frozenset(
 
 
 class Pool:
-    """`patience`: seconds a replica has to accept a connection."""
+    """`patience`: seconds a replica has to accept a connection. `loop`: that of its connections."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._idle: dict[Address, list[ReplicaConnection]] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
@@ -43,7 +43,7 @@ class Pool:
                 del self._idle[address]
             if connection.closing:
                 continue
-            if self._loop.time() - connection.idle_since < KEPT:
+            if self.loop.time() - connection.idle_since < KEPT:
                 return connection
             connection.close()
         return None
@@ -66,10 +66,10 @@ class Pool:
         if self._closed:
             connection.close()
             return
-        connection.idle_since = self._loop.time()
+        connection.idle_since = self.loop.time()
         self._idle.setdefault(connection.address, []).append(connection)
         if self._sweep is None:
-            self._sweep = self._loop.call_later(KEPT, self._close_old)
+            self._sweep = self.loop.call_later(KEPT, self._close_old)
 
     def forget(self, connection: ReplicaConnection) -> None:
         """It is closed."""
@@ -92,7 +92,7 @@ class Pool:
     async def _connect(self, address: Address) -> ReplicaConnection:
         if address.tls and self._tls is None:
             self._tls = ssl.create_default_context()
-        _, connection = await self._loop.create_connection(
+        _, connection = await self.loop.create_connection(
             lambda: ReplicaConnection(address, self),
             address.host,
             address.port,
@@ -102,7 +102,7 @@ class Pool:
 
     def _close_old(self) -> None:
         """Looks at the oldest of each replica first: they stand in front."""
-        now = self._loop.time()
+        now = self.loop.time()
         self._sweep = None
         for address, idle in list(self._idle.items()):
             old = [c for c in idle if now - c.idle_since >= KEPT]
@@ -113,4 +113,4 @@ class Pool:
                 connection.close()
         if self._idle:
             oldest = min(idle[0].idle_since for idle in self._idle.values())
-            self._sweep = self._loop.call_later(max(0.05, oldest + KEPT - now), self._close_old)
+            self._sweep = self.loop.call_later(max(0.05, oldest + KEPT - now), self._close_old)

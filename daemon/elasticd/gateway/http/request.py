@@ -33,10 +33,9 @@ class TooSlow(Exception):
 class Body:
     """`whole`: all of it has come."""
 
-    __slots__ = ("_last", "_limit", "_loop", "_malformed", "_pieces", "_size", "_waiter", "whole")
+    __slots__ = ("_last", "_limit", "_malformed", "_pieces", "_size", "_waiter", "whole")
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] | None = []
         self._size = 0
         self._limit: float = float("inf")
@@ -49,6 +48,14 @@ class Body:
     def held(self) -> int:
         """Bytes that wait to be read."""
         return self._size if self._pieces is not None else 0
+
+    def at_once(self, limit: int) -> bytes | None:
+        """The whole of a body within the limit that has come; else `None`."""
+        pieces = self._pieces
+        if not self.whole or self._malformed or self._size > limit or pieces is None:
+            return None
+        self._pieces = None
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def read(self, limit: int, patience: float) -> bytes:
         """All of it. Raises `TooLong`, `TooSlow`, `Malformed`.
@@ -73,7 +80,7 @@ class Body:
         self._pieces.append(data)
         self._size += len(data)
         if self._waiter is not None:
-            self._last = self._loop.time()
+            self._last = self._waiter.get_loop().time()
             if self._size > self._limit:
                 self._wake()
 
@@ -96,15 +103,16 @@ class Body:
         return self.whole or self._malformed or self._size > self._limit
 
     async def _settle(self, patience: float) -> None:
-        began = self._last = self._loop.time()
+        loop = asyncio.get_running_loop()
+        began = self._last = loop.time()
         while not self._settled:
             due = min(began + patience + self._size / SLOWEST, self._last + patience)
-            now = self._loop.time()
+            now = loop.time()
             if now >= due:
                 self._pieces = None
                 raise TooSlow(now - began, self._size)
-            self._waiter = self._loop.create_future()
-            timer = self._loop.call_at(due, self._wake)
+            self._waiter = loop.create_future()
+            timer = loop.call_at(due, self._wake)
             try:
                 await self._waiter
             finally:

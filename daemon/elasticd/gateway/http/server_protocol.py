@@ -9,7 +9,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from elasticd.gateway.errors import ApiError
 from elasticd.gateway.http.answer import Flow
@@ -34,8 +34,32 @@ _LINGER = 10.0
 once would take the answer from it."""
 
 
+def _to_nobody(data: bytes) -> NoReturn:
+    raise ConnectionResetError("the client has left")
+
+
 class ClientConnection(asyncio.Protocol):
-    """`on_lost` is called once when it is over. `gone`: the client has left."""
+    """`on_lost` is called once when it is over. `gone`: the client has left. `write` sends bytes;
+    it raises `ConnectionResetError` then."""
+
+    __slots__ = (
+        "_current",
+        "_flow",
+        "_idle_from",
+        "_loop",
+        "_made",
+        "_reader",
+        "_reading",
+        "_site",
+        "_task",
+        "_timer",
+        "_transport",
+        "_waiting",
+        "_writable",
+        "gone",
+        "on_lost",
+        "write",
+    )
 
     def __init__(self, site: Site) -> None:
         self.on_lost: Callable[[Any], None] | None = None
@@ -100,7 +124,7 @@ class ClientConnection(asyncio.Protocol):
         """Watches over the client's machine."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has another class
         self._made = True
-        self.write = self._transport.write
+        self.write: Callable[[bytes], None] = self._transport.write
         self._site.connections.add(self)
         sock = transport.get_extra_info("socket")
         for level, name, value in _WATCH:
@@ -111,6 +135,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Nobody is there any more for whom to work."""
         self.gone = True
+        self.write = _to_nobody
         self._waiting.clear()
         self._site.left(self)
         if self._timer is not None:
