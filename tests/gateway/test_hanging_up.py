@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from elasticd.gateway.edge import site_of
-from elasticd.gateway.http.request import Request
-from elasticd.gateway.http.server_protocol import ClientConnection
 from tests.gateway.harness import Connection, ScriptedEngine, Stand, StubEngine, eventually, stand
 from tests.gateway.raw import RawClient, connected
 
@@ -218,18 +215,12 @@ async def test_a_client_that_leaves_a_stub_engines_stream_aborts_its_generation(
 async def test_a_vanished_clients_machine_is_looked_for() -> None:
     """No reset comes from a machine that lost its power: TCP must ask."""
 
-    async def handle(request: Request) -> None:
-        raise AssertionError("nothing is asked")
-
-    site = site_of(handle, max_header=1000)
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: ClientConnection(site), "127.0.0.1", 0)
-    async with server, connected(server.sockets[0].getsockname()[1]):
-        (connection,) = await eventually(lambda: site.connections, "the connection is there")
+    async with stand() as s, connected(s.gateway.port):
+        connections = s.gateway._site.connections
+        connection: Any = (await eventually(lambda: [*connections], "the connection is there"))[0]
         sock = connection._transport.get_extra_info("socket")
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
-        await site.aclose()
 
 
 @pytest.mark.parametrize(

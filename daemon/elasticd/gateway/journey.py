@@ -20,6 +20,7 @@ from elasticd.gateway.continuation.terms import Kind, NotContinued, Terms, parse
 from elasticd.gateway.failures import Opening, ReplicaFailed, ReplicaLost, ReplicaSilent
 from elasticd.gateway.http.exchange import Exchange, Sink
 from elasticd.gateway.parsed_answer import Leased, ParsedAnswer
+from elasticd.gateway.passage import Passage
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.sse import EventFramer
@@ -189,33 +190,12 @@ class Journey:
             self.reply.end()
 
     async def _pass_on_events(self, exchange: Exchange, opening: Opening) -> None:
-        reply, seam, framer = self.reply, self._seam, EventFramer()
-        send, hide = reply.send, None if seam is None else seam.hide
-
-        def take(data: bytes) -> bool:
-            # Nearly every piece is one whole event: what is done here is done for each token.
-            if framer.rest or not data.endswith(b"\n\n"):
-                data = framer.feed(data)
-                if not data:
-                    return False
-            if seam is not None:
-                try:
-                    seam.keep(data)
-                except Broken as broken:
-                    if broken.good:
-                        send(broken.good if hide is None else hide(broken.good))
-                    raise ReplicaLost(str(broken)) from broken
-                if hide is not None:
-                    data = hide(data)
-            send(data)
-            return False
-
-        await self._pour(exchange, opening.data, take)
+        seam, passage = self._seam, Passage(self._seam, self.reply.send)
+        await self._pour(exchange, opening.data, passage.take)
         if seam is not None and not seam.is_whole:
             raise ReplicaLost("its stream ended before the answer did")
-        if rest := framer.flush():
-            reply.send(rest)
-        reply.end()
+        passage.flush()
+        self.reply.end()
 
     async def _pass_on_rest(self, exchange: Exchange, opening: Opening) -> None:
         """What another replica's ids become."""
@@ -236,9 +216,13 @@ class Journey:
 
     async def _pour(self, exchange: Exchange, first: bytes, take: Sink) -> None:
         """Everything into `take`, as fast as the client reads. Nothing is awaited per token."""
-        if not take(first):
-            with self.reply.fed_from(exchange):
-                await exchange.pump(take)
+        if take(first):
+            return
+        self.reply.feed_from(exchange)
+        try:
+            await exchange.pump(take)
+        finally:
+            self.reply.feed_from(None)
 
     def _as_it_comes(self, data: bytes) -> bool:
         self.reply.send(data)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from multidict import CIMultiDict
@@ -83,9 +82,9 @@ class Reply:
         """Of the answer itself."""
         return self._answer.bytes_sent
 
-    def fed_from(self, flow: Flow) -> AbstractContextManager[None]:
-        """For so long the source of what is sent is held up while the client reads slowly."""
-        return self._answer.fed_from(flow)
+    def feed_from(self, flow: Flow | None) -> None:
+        """The source of what is sent from now on: it is held up while the client reads slowly."""
+        self._answer.feed_from(flow)
 
     async def drain(self) -> None:
         """Waits while the client reads slowly. Raises `ConnectionError`."""

@@ -26,7 +26,7 @@ from elasticd.gateway.dispatcher import Dispatcher
 from elasticd.gateway.edge import site_of
 from elasticd.gateway.feed import ControllerLink, TableFeed
 from elasticd.gateway.front import Front
-from elasticd.gateway.http.server_protocol import ClientConnection
+from elasticd.gateway.http.server_protocol import ClientConnection, watch_over_clients
 from elasticd.gateway.keys import KeyRing
 from elasticd.gateway.leaving import Leaving
 from elasticd.gateway.loop import calm_garbage_collection
@@ -180,6 +180,8 @@ class Gateway:
         self._site = site = site_of(self._front.handle, config.max_header)
         stack.push_async_callback(site.aclose)
         sockets = await _listening(config.host, config.port)
+        for sock in sockets:
+            watch_over_clients(sock)
         door = Door(
             "gateway", sockets, lambda: ClientConnection(site), limits.relayed_connections()
         )

@@ -26,7 +26,8 @@ _AT_ONCE = 64
 
 
 class Broken(Exception):
-    """The answer that goes on has broken off, too, or is none. `good`: the events before that."""
+    """The answer has broken off, or is none. `good`: the events before that, as the client is shown
+    them."""
 
     def __init__(self, why: str, good: bytes = b"") -> None:
         super().__init__(why)
@@ -75,19 +76,22 @@ class KeptStream:
         """Whether the first replica's stream has come to its end, and to no other."""
         return self._kept[-1].rstrip().endswith(b"data: " + DONE) if self._kept else False
 
-    def keep(self, data: bytes) -> None:
-        """Whole events as they come from the first replica, with the ids in them. Raises `Broken`
-        where they say that it failed; what came before is kept."""
+    def keep(self, data: bytes) -> bytes:
+        """Whole events as they come from the first replica, with the ids in them; returns what the
+        client is shown of them. Raises `Broken` where they say that it failed; what came before is
+        kept."""
+        hide = self.hide
         if ERROR in data or _ABORT in data:
             good = _before_failure(data)
-            if good:
-                self._kept.append(good)
             if len(good) < len(data):
-                raise Broken("an error in mid-stream", good)
-            return
-        self._kept.append(data)
-        if len(self._kept) > _SHRINK_AFTER:
+                if good:
+                    self._kept.append(good)
+                raise Broken("an error in mid-stream", good if hide is None else hide(good))
+        kept = self._kept
+        kept.append(data)
+        if len(kept) > _SHRINK_AFTER:
             self._shrink()
+        return data if hide is None else hide(data)
 
     def _shrink(self) -> None:
         """All but the latest event, which may be the end: they are much alike, and shrink to a

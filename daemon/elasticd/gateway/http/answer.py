@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -153,14 +152,9 @@ class Answer:
         """Waits while the client reads slowly. Raises `ConnectionError`."""
         await self._line.drain()
 
-    @contextmanager
-    def fed_from(self, flow: Flow) -> Iterator[None]:
-        """For so long the source is held up while the client reads slowly."""
+    def feed_from(self, flow: Flow | None) -> None:
+        """The source from now on: it is held up while the client reads slowly."""
         self._line.feed_from(flow)
-        try:
-            yield
-        finally:
-            self._line.feed_from(None)
 
     def _head(self, status: int, headers: CIMultiDict[str], *, keep: bool) -> bytes:
         self.begun = True

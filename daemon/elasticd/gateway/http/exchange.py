@@ -175,8 +175,9 @@ class Exchange:
         """
         self._limit = seconds
         self._suspicion = suspicion
-        self._look_at = self._loop.time()
-        self._look()
+        now = self._loop.time()
+        pause = seconds if suspicion is None else min(seconds, suspicion.next_look(0.0, now))
+        self._look_again(pause, now)
 
     def leave(self, why: Exception) -> None:
         """Ends it from outside: whoever waits for it gets `why`."""

@@ -25,6 +25,14 @@ _WATCH = (
 )
 """A client whose machine vanished without a word is noticed within about 30 s: it holds a slot."""
 
+
+def watch_over_clients(listening: socket.socket) -> None:
+    """Over the machines of all whose connections are accepted here: they inherit it (Linux)."""
+    for level, name, value in _WATCH:
+        if hasattr(socket, name):
+            listening.setsockopt(level, getattr(socket, name), value)
+
+
 _MOST_WAITING = 64
 _MOST_WAITING_BYTES = 256 * 1024
 """Requests that a client may send before its first is answered, and bytes of their bodies."""
@@ -121,15 +129,11 @@ class ClientConnection(asyncio.Protocol):
     # -- from the transport --------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Watches over the client's machine."""
+        """The client is there."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has another class
         self._made = True
         self.write: Callable[[bytes], None] = self._transport.write
         self._site.connections.add(self)
-        sock = transport.get_extra_info("socket")
-        for level, name, value in _WATCH:
-            if sock is not None and hasattr(socket, name):
-                sock.setsockopt(level, getattr(socket, name), value)
         self._timer = self._loop.call_later(PATIENCE, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
