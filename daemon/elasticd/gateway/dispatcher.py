@@ -9,8 +9,9 @@ says nothing against the replica.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -99,16 +100,12 @@ class Dispatcher:
         """Other limits for requests from now on."""
         self._config = config
 
-    async def answer(self, call: Call, key: str, reply: Reply) -> None:
-        """Gives the client its complete answer, or raises `ApiError` for the server to tell."""
-        try:
-            if call.timeout is None:
-                await self._answer(call, key, reply)
-            else:
-                await self._answer_within(call.timeout, call, key, reply)
-        except OutOfResources as ours:
-            _log.error("out of resources", request_id=call.request_id, error=str(ours))
-            raise errors.overloaded() from ours
+    def answer(self, call: Call, key: str, reply: Reply) -> Coroutine[Any, Any, None]:
+        """To be awaited: gives the client its complete answer, or raises `ApiError` for the server
+        to tell."""
+        if call.timeout is None:
+            return self._answer(call, key, reply)
+        return self._answer_within(call.timeout, call, key, reply)
 
     async def _answer_within(self, seconds: float, call: Call, key: str, reply: Reply) -> None:
         try:
@@ -132,9 +129,12 @@ class Dispatcher:
             _give(reply, journey.replay.fault.opening)
         except ConnectionError:  # its client's: nobody has lost anything
             raise
-        except Exception:
+        except Exception as fault:
             self._outcomes.lost(call.model, journey.left)
-            raise
+            if not isinstance(fault, OutOfResources):
+                raise
+            _log.error("out of resources", request_id=call.request_id, error=str(fault))
+            raise errors.overloaded() from fault
         finally:
             self._budget.end()
         self._outcomes.answered(call.model)
@@ -154,7 +154,11 @@ class Dispatcher:
                 if lease is None:
                     waiting = claim.lease()
                     lease = await (reply.patiently(waiting) if call.streamed else waiting)
-                failure = await self._attempt(lease, journey)
+                failure = None
+                try:
+                    await self._try_it(lease, journey)
+                except (ReplicaFailed, OutOfResources) as failed:
+                    failure = await self._judged(failed, lease, journey)
             if failure is None:
                 self._ended(lease, journey)
                 return
@@ -178,23 +182,22 @@ class Dispatcher:
         if self._leaving.is_going(lease.endpoint.replica_key):
             self._outcomes.finished(model, lease.endpoint.replica_id)
 
-    async def _attempt(self, lease: Lease, journey: Journey) -> ReplicaFailed | None:
-        """One replica's try; returns the failure if another one may try."""
-        try:
-            await self._try_it(lease, journey)
-        except ReplicaFailed as failure:
-            self._note(lease, failure)
-            if isinstance(failure, ReplicaLost) and not failure.gone:
-                failure.gone = await self._is_gone(lease)
-            return failure
-        except OutOfResources as ours:
+    async def _judged(
+        self, failed: ReplicaFailed | OutOfResources, lease: Lease, journey: Journey
+    ) -> ReplicaFailed:
+        """The failure after which another replica may try. Raises `OutOfResources` where none
+        may."""
+        if isinstance(failed, OutOfResources):
             if not journey.begun or not journey.may_wait_for_room():
-                raise
-            return OutOfReach(str(ours))
-        return None
+                raise failed
+            return OutOfReach(str(failed))
+        self._note(lease, failed)
+        if isinstance(failed, ReplicaLost) and not failed.gone:
+            failed.gone = await self._is_gone(lease)
+        return failed
 
     async def _try_it(self, lease: Lease, journey: Journey) -> None:
-        """Raises `ReplicaFailed`."""
+        """Raises `ReplicaFailed`, and `OutOfResources`."""
         facts = self._engines.facts(lease.endpoint.spec_hash)
         if facts is None and isinstance(journey.call.terms, Terms):
             facts = await self._engines.known(lease.endpoint.spec_hash, _FACTS_WAIT)
@@ -209,7 +212,9 @@ class Dispatcher:
         exchange = self._relay.exchange(lease.endpoint, asked)
         run = self._leaving.enter(lease, journey, exchange)
         try:
-            opening = await self._opened(lease, journey, exchange)
+            start = self._opener.open(exchange, asked.streamed, self._config)
+            opening = await (journey.reply.patiently(start) if asked.streamed else start)
+            self._see(opening, lease, journey)
             if opening.complete and not journey.begun:
                 _give(journey.reply, opening)
                 return
@@ -220,11 +225,9 @@ class Dispatcher:
             exchange.close()
             self._leaving.exit(run)
 
-    async def _opened(self, lease: Lease, journey: Journey, exchange: Exchange) -> Opening:
-        """The start of the answer, once it is one. Raises `ReplicaFailed`."""
-        call, reply, replay = journey.call, journey.reply, journey.replay
-        start = self._opener.open(exchange, call.streamed, self._config)
-        opening = await (reply.patiently(start) if call.streamed else start)
+    def _see(self, opening: Opening, lease: Lease, journey: Journey) -> None:
+        """The start of an answer, if it is one. Raises `ReplicaFailed`."""
+        call, replay = journey.call, journey.replay
         if opening.head.status in _FAULTS and not journey.begun:
             self._check_fault(lease, opening, replay)
         if journey.begun:
@@ -239,7 +242,6 @@ class Dispatcher:
             self._outcomes.went_on(call.model, journey.left, begun=journey.begun)
             journey.left.clear()
         opening.head.headers["X-Elasticd-Replica"] = lease.endpoint.replica_id
-        return opening
 
     def _check_fault(self, lease: Lease, opening: Opening, replay: Replay) -> None:
         """Raises `EngineFault` if another replica should try, and the answer can be kept."""

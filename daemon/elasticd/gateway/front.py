@@ -70,7 +70,9 @@ class Front:
         request_id = request_id_of(request)
         reply = Reply(request.answer, request_id, self._config.comment_interval)
         try:
-            await self._answer(request, request_id, reply)
+            caller = self._let_in(request, reply)
+            if caller is not None:
+                await self._call(request, request_id, caller, reply)
         except ApiError as error:
             _log.info("request failed", request_id=request_id, code=error.code, error=error.message)
             self._tell(reply, request_id, error)
@@ -97,22 +99,23 @@ class Front:
             _log.info("client disconnected", request_id=request_id, bytes_sent=reply.bytes_sent)
             raise
 
-    async def _answer(self, request: Request, request_id: str, reply: Reply) -> None:
+    def _let_in(self, request: Request, reply: Reply) -> Caller | None:
+        """Who asks a replica; `None`: the answer is ours, and given. Raises `ApiError`."""
         path = request.path
         if path == "/health":
             self._health(request, reply)
-            return
+            return None
         if self.stopping:
             raise errors.stopping()
         caller = self._keys.caller(request.headers.get("Authorization"))
         if not is_plain(path):
             raise errors.not_plain(path)
         if needs_replica(request.method, path):
-            await self._call(request, request_id, caller, reply)
-        elif path.startswith(MODELS):
-            self._models(request, reply)
-        else:
+            return caller
+        if not path.startswith(MODELS):
             raise errors.not_found(path)
+        self._models(request, reply)
+        return None
 
     async def _call(self, request: Request, request_id: str, caller: Caller, reply: Reply) -> None:
         """A request for a replica; it counts for its key from before its body is read."""

@@ -38,7 +38,10 @@ class Opener:
         `ReplicaFailed`, also for an answer in which the engine says that it is going."""
         try:
             with self._stalls.first_byte_within(config.first_byte_timeout, exchange.pulse):
-                opening = await _read(exchange, streamed, config.answer_buffer)
+                head = await exchange.open()
+                opening = _at_once(exchange, head, config.answer_buffer)
+                if opening is None:
+                    opening = await _read(exchange, head, streamed, config.answer_buffer)
         except Stalled as stalled:
             raise ReplicaSilent(stalled.seconds) from stalled
         failure = failure_told(opening.head.status, opening.data)
@@ -47,8 +50,15 @@ class Opener:
         return opening
 
 
-async def _read(exchange: Exchange, streamed: bool, buffer: int) -> Opening:
-    head = await exchange.open()
+def _at_once(exchange: Exchange, head: Head, buffer: int) -> Opening | None:
+    """Nearly every answer that is no stream is there with its head; `None`: it is to be read."""
+    if not head.json or head.status < 200 or head.status == 503:
+        return None
+    rest = exchange.at_once()
+    return None if rest is None else Opening(head, rest, complete=len(rest) <= buffer)
+
+
+async def _read(exchange: Exchange, head: Head, streamed: bool, buffer: int) -> Opening:
     if head.status == 503:
         raise ReplicaBusy("status 503")
     if head.status < 200:
@@ -58,8 +68,6 @@ async def _read(exchange: Exchange, streamed: bool, buffer: int) -> Opening:
     # A client that asked for a stream wants bytes as they come, also if they are no events.
     flowing = streamed and head.status < 300 and not head.json and not head.events
     most = 0 if flowing else buffer
-    if (rest := exchange.at_once()) is not None:
-        return Opening(head, rest, complete=len(rest) <= most)
     held = bytearray()
     while data := await exchange.read():
         held += data

@@ -112,13 +112,19 @@ class Exchange:
 
     async def open(self) -> Head:
         """Sends the request and waits for the head of the answer. Raises `ReplicaFailed`."""
-        used = await self._ask(fresh=False)
-        if self._failure is not None and used and self._method in _REPEATABLE:
-            self._failure = None  # most likely it was closed while it idled
-            await self._ask(fresh=True)
+        connection = self._pool.kept(self._address) or await self._pool.connect(self._address)
+        self._ask(connection)
+        if self._head is None and self._failure is None:
+            await self._wait()
         if self._head is None:
-            assert self._failure is not None
-            raise self._failure
+            if connection.used and self._method in _REPEATABLE:
+                self._failure = None  # most likely it was closed while it idled
+                self._ask(await self._pool.connect(self._address))
+                if self._head is None and self._failure is None:
+                    await self._wait()
+            if self._failure is not None:
+                raise self._failure
+        assert self._head is not None
         return self._head
 
     def at_once(self) -> bytes | None:
@@ -252,15 +258,10 @@ class Exchange:
 
     # -- inside --------------------------------------------------------------------------------
 
-    async def _ask(self, *, fresh: bool) -> bool:
-        """Sends the request, waits for a sign; returns whether the connection was a used one."""
-        kept = None if fresh else self._pool.kept(self._address)
-        self._connection = connection = kept or await self._pool.connect(self._address)
+    def _ask(self, connection: ReplicaConnection) -> None:
+        self._connection = connection
         self.pulse.asked[self] = (self._loop.time(), len(self._request))
         connection.ask(self._request, self, without_body=self._method == "HEAD")
-        if self._head is None and self._failure is None:
-            await self._wait()
-        return connection.used and self._head is None
 
     async def _wait(self) -> None:
         self._waiter = waiter = self._loop.create_future()
