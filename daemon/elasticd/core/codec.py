@@ -48,7 +48,8 @@ def encode(value: Any) -> Any:
     if isinstance(value, tuple):
         return [encode(v) for v in value]
     if dataclasses.is_dataclass(value):
-        return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        # What a value makes of its own fields is made again when it is read.
+        return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
     raise ValueError(f"{type(value).__name__} cannot be recorded")
 
 
