@@ -160,10 +160,12 @@ Script = Callable[[Connection], Awaitable[None]]
 
 
 class ScriptedEngine:
-    """Answers each request with the script; closes the connection after it."""
+    """Answers each request with the script; closes the connection after it. `deaf`: its listening
+    socket is held by a process that answers nothing, as vLLM's is by its engine process."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
+        self.deaf = False
         self.connections: list[Connection] = []
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -181,6 +183,9 @@ class ScriptedEngine:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def _silence(self) -> None:
+        await asyncio.Event().wait()
+
     def endpoint(self, replica_id: str = "r1", **more: Any) -> Endpoint:
         return endpoint(replica_id, url=f"http://127.0.0.1:{self.port}", **more)
 
@@ -195,6 +200,9 @@ class ScriptedEngine:
         self._tasks.add(task)
         try:
             connection = Connection(await _read_request(reader), reader, writer)
+            if connection.request.target == "/health":
+                await (self._silence() if self.deaf else connection.json("200 OK", {}))
+                return
             self.connections.append(connection)
             await self.script(connection)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):

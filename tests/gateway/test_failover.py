@@ -230,3 +230,34 @@ async def test_our_own_lack_of_sockets_is_no_replicas_fault(
         none_left = False
         assert await statuses(s, 1) == [200], "the replica was not set aside"
         assert not any(r["broken"] for r in s.controller.reports)
+
+
+async def test_replicas_that_only_still_hold_their_sockets_are_gone() -> None:
+    """vLLM's server is killed; its engine process, which has the listening socket, too, ends later.
+    Two such losses, one after the other, are no proof against a request."""
+    async with (
+        stand() as s,
+        ScriptedEngine(closes) as a,
+        ScriptedEngine(closes) as b,
+        ScriptedEngine(fine) as c,
+    ):
+        a.deaf = b.deaf = True
+        await s.publish(a.endpoint("a"), b.endpoint("b"), c.endpoint("c"))
+        async with s.post() as answer:
+            assert await answer.json() == {"fine": True}
+        assert [len(engine.connections) for engine in (a, b, c)] == [1, 1, 1]
+
+
+async def test_a_replica_that_breaks_off_and_still_answers_costs_the_request_one_of_two_tries() -> (
+    None
+):
+    async with (
+        stand() as s,
+        ScriptedEngine(closes) as a,
+        ScriptedEngine(closes) as b,
+        ScriptedEngine(fine) as c,
+    ):
+        await s.publish(a.endpoint("a"), b.endpoint("b"), c.endpoint("c"))
+        async with s.post() as answer:
+            assert error_of(await answer.read())["code"] == "replica_lost"
+        assert [len(engine.connections) for engine in (a, b, c)] == [1, 1, 0]

@@ -192,8 +192,16 @@ class Dispatcher:
                 raise failed
             return OutOfReach(str(failed))
         self._note(lease, failed)
-        if isinstance(failed, ReplicaLost) and not failed.gone:
-            failed.gone = await self._is_gone(lease)
+        if journey.doubt is not None and not isinstance(failed, ReplicaRefused | ReplicaLeaving):
+            if await journey.doubt:
+                journey.replay.excuse()
+            journey.doubt = None
+        if isinstance(failed, ReplicaLost) and not failed.gone and not journey.begun:
+            gone = asyncio.ensure_future(self._is_gone(lease))
+            if journey.replay.may_fail_once:
+                journey.doubt = gone  # it is tried again in any case, and at once
+            else:
+                failed.gone = await gone
         return failed
 
     async def _try_it(self, lease: Lease, journey: Journey) -> None:
@@ -245,7 +253,7 @@ class Dispatcher:
 
     def _check_fault(self, lease: Lease, opening: Opening, replay: Replay) -> None:
         """Raises `EngineFault` if another replica should try, and the answer can be kept."""
-        if opening.complete and replay.may_retry_faults and self._desk.has_another(lease):
+        if opening.complete and replay.may_fail_once and self._desk.has_another(lease):
             raise EngineFault(opening)
 
     def _note(self, lease: Lease, failure: ReplicaFailed) -> None:
@@ -277,7 +285,7 @@ class Dispatcher:
 
     async def _is_gone(self, lease: Lease) -> bool:
         """Whether a connection broke because its replica goes, and not because of its request."""
-        return not self._desk.is_open(lease) or not await self._relay.lives(lease.endpoint)
+        return not await self._relay.lives(lease.endpoint) or not self._desk.is_open(lease)
 
 
 def _give(reply: Reply, opening: Opening) -> None:

@@ -36,7 +36,10 @@ _NO_LOSS = ReplicaFailed("no replica was lost")
 
 
 class Journey:
-    """One request. `begun`: its client has a part of the answer, so it cannot start again."""
+    """One request. `begun`: its client has a part of the answer, so it cannot start again.
+
+    `doubt`: whether the replica that failed it first is gone; not known yet.
+    """
 
     __slots__ = (
         "_here",
@@ -49,6 +52,7 @@ class Journey:
         "_why_not",
         "begun",
         "call",
+        "doubt",
         "left",
         "replay",
         "reply",
@@ -59,6 +63,7 @@ class Journey:
         self.reply = reply
         self.replay = replay
         self.begun = False
+        self.doubt: asyncio.Future[bool] | None = None
         self.left: list[str] = []
         """Replicas that it had to leave, while it is not known what becomes of it."""
         self._seam: Seam | ParsedSeam | None = None

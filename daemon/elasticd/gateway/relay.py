@@ -10,9 +10,9 @@ import asyncio
 from weakref import WeakValueDictionary
 
 from elasticd.gateway.call import Call
-from elasticd.gateway.failures import ReplicaLost
+from elasticd.gateway.failures import OutOfResources, ReplicaFailed, ReplicaLost
 from elasticd.gateway.http.exchange import Exchange
-from elasticd.gateway.http.head import HOP_BY_HOP, Address, address_of, request_bytes, without
+from elasticd.gateway.http.head import HOP_BY_HOP, address_of, request_bytes, without
 from elasticd.gateway.http.pool import Pool
 from elasticd.gateway.stall import Pulse
 from elasticd.routing_table import Endpoint, ReplicaKey, RoutingTable
@@ -31,8 +31,10 @@ _FETCH = 30.0
 _PASSING = frozenset((401, 429, 500, 502, 503, 504))
 """Statuses that say nothing of whether it has the document."""
 
+_HEALTH = "/health"
+
 _PROBE = 1.0
-"""Seconds a replica gets to accept a connection when it must show that it lives."""
+"""Seconds a replica gets to answer when it must show that it lives."""
 
 
 class Relay:
@@ -84,29 +86,32 @@ class Relay:
         return bytes(document) if head.status == 200 else None
 
     async def lives(self, endpoint: Endpoint) -> bool:
-        """Whether the replica still accepts connections. Many who ask at once ask once."""
+        """Whether the replica still answers. Many who ask at once ask once.
+
+        That it accepts connections says nothing: vLLM's engine process inherits the server's
+        listening socket and holds it until it has ended, too, which takes as long as its memory.
+        """
         probe = self._probes.get(endpoint.url)
         if probe is None:
-            address = address_of(endpoint.url)
-            probe = self._probes[endpoint.url] = asyncio.ensure_future(_accepts(address))
+            probe = self._probes[endpoint.url] = asyncio.ensure_future(self._answers(endpoint))
             probe.add_done_callback(lambda _: self._probes.pop(endpoint.url, None))
         return await asyncio.shield(probe)
+
+    async def _answers(self, endpoint: Endpoint) -> bool:
+        address = address_of(endpoint.url)
+        request = request_bytes("GET", address, _HEALTH, (), b"")
+        asked = Exchange(self._pool, address, "GET", request, None, Pulse())
+        try:
+            async with asyncio.timeout(_PROBE), asked:
+                return (await asked.open()).status < 500
+        except (TimeoutError, ReplicaFailed, OutOfResources):
+            return False
 
     async def aclose(self) -> None:
         """Closes all connections."""
         for probe in self._probes.values():
             probe.cancel()
         self._pool.close()
-
-
-async def _accepts(address: Address) -> bool:
-    try:
-        async with asyncio.timeout(_PROBE):
-            _, writer = await asyncio.open_connection(address.host, address.port)
-    except OSError:
-        return False
-    writer.close()
-    return True
 
 
 def _request_headers(call: Call, endpoint: Endpoint) -> list[tuple[str, str]]:

@@ -63,9 +63,14 @@ class Replay:
         """Whose fault it was; an answer from elsewhere proves that it was not the request's."""
 
     @property
-    def may_retry_faults(self) -> bool:
-        """Whether a fault answer may still be tried elsewhere."""
+    def may_fail_once(self) -> bool:
+        """Whether it is tried again after one failure, of whatever kind."""
         return self._strikes == 0
+
+    def excuse(self) -> None:
+        """A failure that was counted as one of a replica that lives: that replica was gone."""
+        self._strikes -= 1
+        self._losses += 1
 
     @property
     def may_lose_one(self) -> bool:
