@@ -81,12 +81,29 @@ def test_the_session_of_a_living_supervisor_is_its_own_business(
     assert path.exists()
 
 
+def running(env: dict[str, str], *, start_new_session: bool = False) -> subprocess.Popen[bytes]:
+    """A process that has given a sign: just after its start its environment cannot be read yet."""
+    process = subprocess.Popen(
+        ["/bin/cat"],
+        env=env,
+        start_new_session=start_new_session,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"x")
+    process.stdin.flush()
+    assert process.stdout.read(1) == b"x"
+    return process
+
+
 @pytest.mark.parametrize("change", [{"world": "another boot"}, {"session_started": 7}])
 def test_numbers_from_another_boot_or_used_again_hit_nobody(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
     env = {MARKER: f"{tmp_path / 'elsewhere'}:1:7"}
-    with subprocess.Popen(["sleep", "600"], env=env, start_new_session=True) as stranger:
+    with running(env, start_new_session=True) as stranger:
         try:
             record = dataclasses.replace(EngineSession.of(stranger.pid), supervisor_started=1)
             record.save(tmp_path)
@@ -99,7 +116,7 @@ def test_numbers_from_another_boot_or_used_again_hit_nobody(
 
 def test_the_mark_is_of_one_machine_and_one_supervisor(tmp_path: Path) -> None:
     env = {MARKER: f"{tmp_path}:1:7"}
-    with subprocess.Popen(["sleep", "600"], env=env) as marked:
+    with running(env) as marked:
         try:
             assert orphans(tmp_path / "other") == set()
             assert orphans(tmp_path) == {marked.pid}
