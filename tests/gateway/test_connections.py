@@ -126,6 +126,16 @@ async def test_framing_without_a_body_in_it_is_bounded(flood: bytes) -> None:
         assert (await one_answer(client))[0].startswith(b"HTTP/1.1 400 ")
 
 
+@pytest.mark.parametrize("lines", [b"X: %b\r\n" % (b"x" * 20_000), b"X: x\r\n" * 200])
+async def test_a_head_right_behind_another_request_has_the_same_bounds(lines: bytes) -> None:
+    async with stand() as s, connected(s.gateway.port) as client:
+        await s.publish()
+        get = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n%b\r\n"
+        await client.send(get % b"" + get % lines)
+        assert (await one_answer(client))[0].startswith(b"HTTP/1.1 200 ")
+        assert (await one_answer(client))[0].startswith(b"HTTP/1.1 431 ")
+
+
 async def test_a_head_that_does_not_end_is_bounded() -> None:
     async with stand() as s, connected(s.gateway.port) as client:
         await client.send(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX: ")

@@ -9,7 +9,7 @@ import httptools
 from elasticd.gateway.errors import ApiError, headers_too_large, no_http
 from elasticd.gateway.http.answer import Answer, Line
 from elasticd.gateway.http.faults import not_taken, what_is_wrong
-from elasticd.gateway.http.head import Pairs, headers_of, target_of
+from elasticd.gateway.http.head import headers_of, target_of
 from elasticd.gateway.http.request import Request
 
 _MOST_HEADERS = 128
@@ -141,19 +141,18 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One line of its head; those behind its body are dropped."""
-        if self.incoming is None:
-            self._pairs.append((name, value))
+        if self.incoming is not None:
+            return
+        self._pairs.append((name, value))
+        if len(name) + len(value) > self._longest or len(self._pairs) > _MOST_HEADERS:
+            self._stop(headers_too_large(self._longest))
 
     def on_headers_complete(self) -> None:
         """Its head is whole."""
         if self._resuming:
             return
-        parser, pairs = self._parser, self._pairs
-        if len(pairs) > _MOST_HEADERS or (
-            self._head_size > self._longest and self._has_long(pairs)
-        ):
-            self._stop(headers_too_large(self._longest))
-        headers, version = headers_of(pairs), parser.get_http_version()
+        parser = self._parser
+        headers, version = headers_of(self._pairs), parser.get_http_version()
         if (fault := not_taken(version, headers)) is not None:
             self._stop(fault)
         try:
@@ -166,9 +165,6 @@ class RequestReader:
         self.incoming = request = Request(method, target, path, headers, modern, keep, answer)
         self._head_size = self._barren = 0
         self._for.asked(request)
-
-    def _has_long(self, pairs: Pairs) -> bool:
-        return any(len(name) + len(value) > self._longest for name, value in pairs)
 
     def on_body(self, data: bytes) -> None:
         """A piece of its body."""
