@@ -160,8 +160,8 @@ Script = Callable[[Connection], Awaitable[None]]
 
 
 class ScriptedEngine:
-    """Answers each request with the script; closes the connection after it. `deaf`: its listening
-    socket is held by a process that answers nothing, as vLLM's is by its engine process."""
+    """Answers each request with the script; closes the connection after it. `deaf`: it
+    accepts connections and answers nothing to `/health`, as what has just been killed may."""
 
     def __init__(self, script: Script) -> None:
         self.script = script

@@ -232,9 +232,9 @@ async def test_our_own_lack_of_sockets_is_no_replicas_fault(
         assert not any(r["broken"] for r in s.controller.reports)
 
 
-async def test_replicas_that_only_still_hold_their_sockets_are_gone() -> None:
-    """vLLM's server is killed; its engine process, which has the listening socket, too, ends later.
-    Two such losses, one after the other, are no proof against a request."""
+async def test_replicas_that_only_accept_connections_are_gone() -> None:
+    """A killed process may do so for a moment. Two such losses, one after the other, are no proof
+    against a request."""
     async with (
         stand() as s,
         ScriptedEngine(closes) as a,

@@ -1,8 +1,4 @@
-"""The first replica's events on their way to the client: what is done here is done for each token.
-
-One object for all of it: with hundreds of streams at once a token costs what has to be fetched
-from memory for it, more than what is computed.
-"""
+"""The first replica's events on their way to the client: all of it is done for each token."""
 
 from __future__ import annotations
 
@@ -23,18 +19,17 @@ class Keeps(Protocol):
 class Passage:
     """Gives whole events to `send`, as `seam` shows them; without one as they are."""
 
-    __slots__ = ("_cut", "_framer", "_seam", "_send")
+    __slots__ = ("_framer", "_seam", "_send")
 
     def __init__(self, seam: Keeps | None, send: Callable[[bytes], None]) -> None:
         self._seam = seam
         self._send = send
         self._framer = EventFramer()
-        self._cut = False
 
     def take(self, data: bytes) -> bool:
         """A piece of the stream. Raises `ReplicaLost` where it says that it failed."""
-        if self._cut or not data.endswith(b"\n\n"):
-            data = self._whole(data)
+        if self._framer.rest or not data.endswith(b"\n\n"):
+            data = self._framer.feed(data)
             if not data:
                 return False
         if self._seam is not None:  # nearly always; and nearly every piece is one whole event
@@ -51,8 +46,3 @@ class Passage:
         """The stream has ended by itself: what is left of it."""
         if rest := self._framer.flush():
             self._send(rest)
-
-    def _whole(self, data: bytes) -> bytes:
-        whole = self._framer.feed(data)
-        self._cut = bool(self._framer.rest)
-        return whole

@@ -88,8 +88,8 @@ class Relay:
     async def lives(self, endpoint: Endpoint) -> bool:
         """Whether the replica still answers. Many who ask at once ask once.
 
-        That it accepts connections says nothing: vLLM's engine process inherits the server's
-        listening socket and holds it until it has ended, too, which takes as long as its memory.
+        That it accepts connections says nothing: those of a process that is killed break before its
+        listening socket is closed, and who asks at once may still be let in.
         """
         probe = self._probes.get(endpoint.url)
         if probe is None:

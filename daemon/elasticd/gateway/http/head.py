@@ -75,9 +75,8 @@ def answer_headers(pairs: Pairs) -> tuple[CIMultiDict[str], bool]:
             elif low == b"connection":
                 named += f",{value.decode('latin-1')}"
         else:
-            text = str(value.strip(b" \t"), "utf-8", "surrogateescape")
-            kept.append((str(name, "latin-1"), text))
-    headers = CIMultiDict(kept)
+            kept.append((name, value))
+    headers = headers_of(kept)
     if named:
         for ended in filter(None, map(str.strip, named.split(","))):
             headers.popall(ended, None)
