@@ -13,6 +13,8 @@ from elasticd.core.events import DrainRequested
 from tests.cases.life import Life, in_virtual_time
 from tests.cases.vendor import Ask, Garble, Vendor
 
+pytestmark = pytest.mark.slow
+
 CROWD, MINUTES = 20, 30
 MOST_A_MINUTE = 20
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.cases.life import Life, in_virtual_time
 from tests.cases.vendor import Vendor
+
+pytestmark = pytest.mark.slow
 
 HOUR = 3600.0
 BOOT = 900.0

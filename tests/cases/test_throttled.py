@@ -11,6 +11,8 @@ import pytest
 from tests.cases.life import Life, in_virtual_time
 from tests.cases.vendor import Ask, Vendor
 
+pytestmark = pytest.mark.slow
+
 CROWD = 60
 OUTAGE = 300.0
 

@@ -16,6 +16,8 @@ from tests.node.programs import program
 from tests.ray_side.fake_cluster import FakeCluster
 from tests.ray_side.running_agent import RunningAgent, running_agent
 
+pytestmark = pytest.mark.slow
+
 
 class Ears:
     """What the controller hears of one machine, and a way to wait for it."""

@@ -25,6 +25,8 @@ from tests.node.stub_smi import StubSmi
 from tests.node.waiting import alive, eventually
 from tests.ray_side.fake_cluster import order
 
+pytestmark = pytest.mark.slow
+
 STUB = str(Path(__file__).parent / "stub_engine.py")
 IDENTITY = {"replica_id": "r-1", "incarnation": 1, "node_id": "n-1", "model": "m", "spec_hash": "h"}
 
