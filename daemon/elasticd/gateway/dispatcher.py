@@ -9,7 +9,7 @@ says nothing against the replica.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
@@ -45,6 +45,7 @@ from elasticd.gateway.relay import Relay
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.suspicion import Suspects, Suspicion, is_silent
+from elasticd.routing_table import Endpoint
 from elasticd.traffic.retries import RetryBudget
 from elasticd.traffic.tickets import Ask, Lease
 
@@ -79,6 +80,7 @@ class Dispatcher:
         reports: BrokenReplicas,
         outcomes: Outcomes,
         leaving: Leaving,
+        aside: Callable[[Endpoint], Leased],
     ) -> None:
         self._config = config
         self._desk = desk
@@ -87,6 +89,7 @@ class Dispatcher:
         self._reports = reports
         self._outcomes = outcomes
         self._leaving = leaving
+        self._aside = aside
         self._loop = asyncio.get_running_loop()
         self._opener = Opener()
         self._budget = RetryBudget()
@@ -136,6 +139,7 @@ class Dispatcher:
             _log.error("out of resources", request_id=call.request_id, error=str(fault))
             raise errors.overloaded() from fault
         finally:
+            journey.close()
             self._budget.end()
         self._outcomes.answered(call.model)
 
@@ -278,8 +282,12 @@ class Dispatcher:
 
         def may_move(patience: float) -> bool:
             now = self._loop.time()
-            pulses = map(self._relay.pulse, self._desk.others(lease))
-            return journey.may_be_moved and not all(is_silent(p, patience, now) for p in pulses)
+            if not journey.may_be_moved:
+                return False
+            for other in self._desk.others(lease):
+                if not is_silent(self._relay.pulse(other), patience, now):
+                    return journey.would_go_on(partial(self._aside, other)) is True
+            return False
 
         return Suspicion(exchange.pulse, self._config.stall_after, may_move)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import NoReturn
 
 import structlog
@@ -21,6 +22,7 @@ from elasticd.gateway.failures import Opening, ReplicaFailed, ReplicaLost, Repli
 from elasticd.gateway.http.exchange import Exchange, Sink
 from elasticd.gateway.parsed_answer import Leased, ParsedAnswer
 from elasticd.gateway.passage import Passage
+from elasticd.gateway.rehearsal import Rehearsal
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.sse import EventFramer
@@ -46,6 +48,7 @@ class Journey:
         "_loss",
         "_parsed",
         "_question",
+        "_rehearsal",
         "_seam",
         "_shortages",
         "_terms",
@@ -74,11 +77,35 @@ class Journey:
         self._loss = _NO_LOSS
         self._here: tuple[float, int] | None = None
         self._shortages = 0
+        self._rehearsal: Rehearsal | None = None
+
+    def close(self) -> None:
+        """It is over."""
+        if self._rehearsal is not None:
+            self._rehearsal.cancel()
 
     @property
     def movable(self) -> bool:
-        """Whether it can leave its replica now and be answered elsewhere."""
-        return not self.begun or self._seam is not None
+        """Whether it can leave its replica now and be answered elsewhere, as far as is known."""
+        if not self.begun:
+            return True
+        if self._seam is None:
+            return False
+        return self._rehearsal is None or self._rehearsal.sure is not False
+
+    def would_go_on(self, leased: Callable[[], Leased]) -> bool | None:
+        """Whether another replica could go on from here; `None`: not known yet, ask again.
+
+        `leased`: a replica of the same spec that can be asked what it makes of the request.
+        """
+        if not self.begun or self._question is not None or self._parsed is not None:
+            return True  # by what is asked from now on it has come this far
+        if self._seam is None:
+            return False
+        rehearsal = self._rehearsal
+        if rehearsal is None or (rehearsal.sure is None and rehearsal.is_over):
+            rehearsal = self._rehearsal = Rehearsal(self.call, self._seam, leased())
+        return rehearsal.sure
 
     def progress(self, now: float, usual: float | None) -> Running:
         """How far the stream has come by `now` (loop time)."""

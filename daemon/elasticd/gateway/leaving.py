@@ -6,11 +6,14 @@ Nothing of it costs a request more than one entry in a set, as long as its repli
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from elasticd.gateway.failures import ReplicaLeaving
-from elasticd.routing_table import ReplicaKey, RoutingTable, Tier
+from elasticd.gateway.parsed_answer import Leased
+from elasticd.routing_table import Endpoint, ReplicaKey, RoutingTable, Tier
 from elasticd.traffic.leaving import LAST, Running, leaving
 from elasticd.traffic.tickets import Lease
 
@@ -32,6 +35,7 @@ class Progresses(Protocol):
 
     @property
     def movable(self) -> bool: ...
+    def would_go_on(self, leased: Callable[[], Leased]) -> bool | None: ...
     def progress(self, now: float, usual: float | None) -> Running: ...
     def length(self) -> int | None: ...
 
@@ -65,8 +69,9 @@ class _Going:
 class Leaving:
     """Everything that runs, and the replicas that are to go."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, aside: Callable[[Endpoint], Leased]) -> None:
         self._room = room
+        self._aside = aside
         self._loop = asyncio.get_running_loop()
         self._going: dict[ReplicaKey, _Going] = {}
         self._ending: frozenset[ReplicaKey] = frozenset()
@@ -143,7 +148,13 @@ class Leaving:
         last = going.cut_at - now <= LAST
         for at in leaving(views, going.cut_at - now, now - going.moved_at):
             run = movable[at]
-            if not last and not self._room.has_room_beside(run.lease, begun=views[at].begun):
+            if not last and not self._may_leave(run, views[at]):
                 continue
             going.moved_at = now
             run.exchange.leave(ReplicaLeaving(f"it is to go in {going.cut_at - now:.1f} s"))
+
+    def _may_leave(self, run: Run, view: Running) -> bool:
+        """Whether it would be answered elsewhere, and at once."""
+        if not self._room.has_room_beside(run.lease, begun=view.begun):
+            return False
+        return run.journey.would_go_on(partial(self._aside, run.lease.endpoint)) is True

@@ -46,14 +46,22 @@ class Relay:
         self._pulses: WeakValueDictionary[ReplicaKey, Pulse] = WeakValueDictionary()
         self._probes: dict[str, asyncio.Future[bool]] = {}
 
-    def exchange(self, endpoint: Endpoint, call: Call) -> Exchange:
-        """One attempt at one replica, to be entered; leaving it frees the connection."""
-        pulse = self.pulse(endpoint)
+    def exchange(self, endpoint: Endpoint, call: Call, pulse: Pulse | None = None) -> Exchange:
+        """One attempt at one replica, to be entered; leaving it frees the connection.
+
+        `pulse`: who learns of its signs of life, the replica's own by default.
+        """
+        if pulse is None:
+            pulse = self.pulse(endpoint)
         address = address_of(endpoint.url)
         headers = _request_headers(call, endpoint)
         request = request_bytes(call.method, address, call.target, headers, call.body)
         accepted = call.headers.get("Accept-Encoding")
         return Exchange(self._pool, address, call.method, request, accepted, pulse)
+
+    def aside(self, endpoint: Endpoint, call: Call) -> Exchange:
+        """The same for a question that its server answers by itself: says nothing of the engine."""
+        return self.exchange(endpoint, call, Pulse())
 
     def pulse(self, endpoint: Endpoint) -> Pulse:
         """What is known of the replica's signs of life."""

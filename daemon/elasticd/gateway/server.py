@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -31,13 +32,14 @@ from elasticd.gateway.keys import KeyRing
 from elasticd.gateway.leaving import Leaving
 from elasticd.gateway.loop import calm_garbage_collection
 from elasticd.gateway.outcomes import Outcomes
+from elasticd.gateway.parsed_answer import Leased
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.reporter import Reporter
 from elasticd.gateway.table_store import load_table
 from elasticd.ops import limits
 from elasticd.ops.door import Door
 from elasticd.ops.inherited import BACKLOG, bound, inherited
-from elasticd.routing_table import RoutingTable
+from elasticd.routing_table import Endpoint, RoutingTable
 from elasticd.threads import in_thread
 from elasticd.traffic.admission import Admission
 
@@ -139,7 +141,11 @@ class Gateway:
             reporter = Reporter(link, admission, outcomes)
             desk = Desk(admission, clock.now, reporter.poke)
             stack.callback(desk.close)
-            leaving = Leaving(desk)
+
+            def aside(endpoint: Endpoint) -> Leased:
+                return Leased(partial(relay.aside, endpoint), self.config.idle_timeout)
+
+            leaving = Leaving(desk, aside)
             stack.callback(leaving.close)
             loop = asyncio.get_running_loop()
             self.engines = engines = Engines(relay)
@@ -154,7 +160,9 @@ class Gateway:
             table = load_table(config.table_file)
             if table is not None:
                 apply(table)
-            self._dispatcher = Dispatcher(config, desk, relay, engines, reporter, outcomes, leaving)
+            self._dispatcher = Dispatcher(
+                config, desk, relay, engines, reporter, outcomes, leaving, aside
+            )
             stack.callback(self._dispatcher.close)
             self._keys = KeyRing(config.api_keys)
             self._front = Front(config, lambda: admission.table, self._keys, self._dispatcher)

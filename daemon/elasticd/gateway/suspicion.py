@@ -60,9 +60,10 @@ class Suspicion:
         return ReplicaSilent(waited, everywhere=everywhere)
 
     def next_look(self, waited: float, now: float) -> float:
-        """Seconds after which it is worth looking again."""
+        """Seconds after which it is worth looking again; soon where it may be known any moment
+        whether the stream could go on."""
         patience = self.patience(now)
-        return patience - waited if waited < patience < float("inf") else self._floor / 2
+        return patience - waited if waited < patience < float("inf") else self._floor / 8
 
 
 def is_silent(pulse: Pulse, patience: float, now: float) -> bool:

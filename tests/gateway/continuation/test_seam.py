@@ -296,7 +296,20 @@ def test_text_that_is_not_that_of_its_ids_is_not_continued() -> None:
     for event in whole(asked)[:6]:
         seam.keep(event.replace(b"Sure", b"Surf"))
     with pytest.raises(Unreadable, match="not the text"):
+        seam.rehearse(seam.so_far())
+    with pytest.raises(Unreadable, match="not the text"):
         seam.lost()
+
+
+@EACH
+def test_a_rehearsal_changes_nothing(kind: Kind, fields: dict[str, Any]) -> None:
+    asked = terms(kind, **fields)
+    seam, out = Seam(asked, facts()), b""
+    for event in whole(asked)[:6]:
+        out += seam.keep(event)
+        seam.rehearse(seam.so_far())
+    out += go_on(seam, asked, seam.lost())
+    assert meaning(out)[0] == meaning(b"".join(whole(asked)))[0]
 
 
 def test_a_stream_without_ids_is_not_continued() -> None:

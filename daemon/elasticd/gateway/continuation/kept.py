@@ -34,6 +34,10 @@ class Broken(Exception):
         self.good = good
 
 
+SoFar = tuple[list[bytes], list[bytes]]
+"""Compressed events, and those after them."""
+
+
 class KeptStream:
     """One streamed answer over all its replicas: kept while its first one lives.
 
@@ -100,9 +104,13 @@ class KeptStream:
         self._shrunk.append(zlib.compress(b"".join(self._kept), level=1))
         self._kept = [last]
 
+    def so_far(self) -> SoFar:
+        """What is kept now; to be read by `events_of`."""
+        return [*self._shrunk], [*self._kept]
+
     def _all_kept(self) -> bytes:
         """Read once; it is not needed any more then."""
-        data = b"".join((*map(zlib.decompress, self._shrunk), *self._kept))
+        data = events_of((self._shrunk, self._kept))
         self._shrunk.clear()
         self._kept.clear()
         return data
@@ -144,6 +152,12 @@ class KeptStream:
             "total_tokens": prompt + completion,
             "completion_tokens": completion,
         }
+
+
+def events_of(kept: SoFar) -> bytes:
+    """The events themselves. Takes long where they are many."""
+    shrunk, latest = kept
+    return b"".join((*map(zlib.decompress, shrunk), *latest))
 
 
 def _before_failure(data: bytes) -> bytes:

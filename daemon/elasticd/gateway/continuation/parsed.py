@@ -15,7 +15,7 @@ from elasticd.gateway.continuation.derender import CannotDerender, Derender, as_
 from elasticd.gateway.continuation.engine import EngineFacts
 from elasticd.gateway.continuation.generated import steps_of
 from elasticd.gateway.continuation.ids import without_ids_and_empty
-from elasticd.gateway.continuation.kept import Broken, KeptStream
+from elasticd.gateway.continuation.kept import Broken, KeptStream, SoFar, events_of
 from elasticd.gateway.continuation.record import ParsedTold, Told, read_parsed
 from elasticd.gateway.continuation.render import generate_body
 from elasticd.gateway.continuation.seam import Rest
@@ -77,6 +77,14 @@ class ParsedSeam(KeptStream):
             self._pieces = [*self._told.chunks]
         self._new, self._last = [], None
         return Rest(self._end(self._told)) if self._told.finish is not None else None
+
+    def rehearse(self, kept: SoFar, rendering: bytes) -> None:
+        """Raises `Unreadable` if the stream could not go on after what is kept, and `Broken` where
+        that cannot be told from this rendering. Changes nothing."""
+        told = read_parsed(events_of(kept), self._facts.vocabulary)
+        if told.finish is None:
+            most = self._facts.budget(self._terms.max_tokens, len(told.prompt))
+            generate_body(rendering, told.prompt, told.ids, most)
 
     def rendered(self, data: bytes) -> bytes | None:
         """The body that has the answer generated; `None`: all of it has been. Raises `Broken`, and

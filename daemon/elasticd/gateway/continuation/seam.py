@@ -13,7 +13,7 @@ from typing import Any
 
 from elasticd.gateway.continuation.engine import EngineFacts
 from elasticd.gateway.continuation.generated import Step, steps_of
-from elasticd.gateway.continuation.kept import Broken, KeptStream
+from elasticd.gateway.continuation.kept import Broken, KeptStream, SoFar, events_of
 from elasticd.gateway.continuation.record import Told, Unreadable, read_told
 from elasticd.gateway.continuation.terms import Kind, Terms
 from elasticd.gateway.continuation.text import OwnText, Stops
@@ -58,11 +58,17 @@ class Seam(KeptStream):
         if told.finish is not None:
             return Rest(self._end(told))
         if self._text is None:
-            self._text = self._own_text(told)
+            self._text, self._sent = self._own_text(told), len(told.text)
         if len(told.ids) >= self._budget(told):
             told.finish = "length"
             return Rest(self._piece(told, "length", None, []) + self._end(told))
         return Question(json.dumps(self._question(told), separators=(",", ":")).encode())
+
+    def rehearse(self, kept: SoFar) -> None:
+        """Raises `Unreadable` if the stream could not go on after what is kept. Changes nothing."""
+        told = read_told(self._terms.kind, events_of(kept), self._facts.vocabulary)
+        if told.finish is None:
+            self._own_text(told)
 
     def feed(self, data: bytes) -> bytes:
         """Whole events of the replica that goes on, as the client's own stream would have them.
@@ -92,7 +98,6 @@ class Seam(KeptStream):
         text = OwnText(self._facts.tokenizer, told.prompt, told.ids, stops)
         if text.shown(finished=False) != told.text:
             raise Unreadable("its text is not the text of its token ids")
-        self._sent = len(told.text)
         return text
 
     def _budget(self, told: Told) -> int:
