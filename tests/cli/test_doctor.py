@@ -137,6 +137,8 @@ def test_a_daemon_that_runs_is_well_or_said_to_be_not(config: Path, tmp_path: Pa
         flags = ("--socket", tmp_path / "a.sock", "--json", "-c", config)
         assert "is well" in report(elasticd("doctor", *flags))["daemon"][0]["text"]
         controller.told["models"][0]["ready"] = 0
+        assert "is starting: model tiny" in report(elasticd("doctor", *flags))["daemon"][0]["text"]
+        controller.told["models"][0]["starting"] = 0
         (finding,) = report(elasticd("doctor", *flags))["daemon"]
         assert (finding["level"], "no replica is ready" in finding["text"]) == ("warn", True)
 

@@ -43,6 +43,11 @@ def test_status_is_0_when_well_and_1_when_degraded(
     controller.told["models"][0]["ready"] = 0
     done = elasticd("status", *socket)
     assert done.returncode == 1
+    assert done.stdout.startswith("local  starting"), "one replica loads"
+    controller.told["models"][0]["starting"] = 0
+    done = elasticd("status", *socket)
+    assert done.returncode == 1
+    assert done.stdout.startswith("local  degraded")
     assert "! model tiny: no replica is ready" in done.stdout
 
 

@@ -93,7 +93,15 @@ def test_what_is_wrong_is_said_in_a_line_of_its_own(changes: dict[str, Any], lin
     ("changes", "line"),
     [
         ({"wanted": None}, "! model tiny: it is not known yet how many replicas it needs"),
-        ({"ready": 0}, "! model tiny: no replica is ready"),
+        ({"ready": 0, "starting": 0}, "! model tiny: no replica is ready"),
+        (
+            {"ready": 0, "lost": "replica r-1 ended: exit 1."},
+            "! model tiny: no replica is ready; replica r-1 ended: exit 1",
+        ),
+        (
+            {"lost": "replica r-1 ended: exit 1."},
+            "! model tiny: 1 of 2 replicas are ready; replica r-1 ended: exit 1",
+        ),
         ({"blocked": "sold out"}, "! model tiny: sold out"),
         ({"failures": 1, "last_cause": "exit 1"}, "1 failed start, last: exit 1"),
         ({"failures": 3, "last_cause": "exit 1"}, "3 failed starts in a row, last: exit 1"),
@@ -181,15 +189,69 @@ def test_replicas_that_ended_never_crowd_out_a_lost_node() -> None:
     assert "and 30 more replicas; `--json` has all" in text
 
 
-def test_a_fleet_that_waits_for_the_replacement_of_a_lost_node_is_degraded() -> None:
+def departure(**changes: Any) -> dict[str, Any]:
+    return sample_status()["departures"][0] | {"whole_after": None} | changes
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        ("draining", "node k3f9-4-1 is going: interruption"),
+        ("terminating", "node k3f9-4-1 is ending: interruption"),
+        ("gone", "node k3f9-4-1 is gone: interruption"),
+    ],
+)
+def test_a_fleet_that_waits_for_the_replacement_of_a_node_is_degraded(
+    phase: str, words: str
+) -> None:
     status = sample_status()
-    node = lost_node(status)
-    replica = dict(status["replicas"][0], id="r-old", phase="stopped", node_id="old-1")
-    status["nodes"].append(node)
-    status["replicas"].append(replica | {"cause": node["reason"]})
+    status["nodes"][0]["phase"] = phase
+    status["departures"] = [departure(node_id="k3f9-4-1")]
     assert not is_fine(status)
-    assert "1 of 2 replicas are ready; node old-1 is gone: interruption" in shown(status, 200)
+    assert f"1 of 2 replicas are ready; {words}" in shown(status, 200)
     status["models"][0]["ready"] = 2
+    assert is_fine(status)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"whole_after": 74.0}, {"taken_back": True}, {"models": ["other"]}]
+)
+def test_no_departure_of_before_is_blamed_for_a_fleet_that_grows(changes: dict[str, Any]) -> None:
+    assert is_fine(sample_status(departures=[departure(**changes)]))
+
+
+NEW = {"uptime": 5.0}
+OLD = {"uptime": 500.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"cluster_seen_age": None}, "the cluster agent has not reported yet"),
+        ({"cluster_detail": "head silent"}, "cluster: head silent"),
+        ({"pools": [{"name": "here", "listed_age": None}]}, "pool here: its machines have not"),
+    ],
+)
+def test_what_a_new_controller_does_not_know_yet_is_no_fault(
+    changes: dict[str, Any], line: str
+) -> None:
+    text = shown(sample_status(controller=NEW, **changes))
+    assert "starting" in text.splitlines()[0]
+    assert f"… {line}" in text
+    assert f"! {line}" in shown(sample_status(controller=OLD, **changes))
+
+
+def test_a_model_that_is_not_decided_about_yet_is_no_fault_of_a_new_controller() -> None:
+    status = sample_status(controller=NEW)
+    status["models"][0].update(wanted=None, ready=0, starting=0)
+    assert "… model tiny: how many replicas it needs is not decided" in shown(status)
+
+
+def test_failed_starts_are_history_once_all_replicas_serve() -> None:
+    status = sample_status()
+    status["models"][0].update(ready=2, failures=1, last_cause="exit 1.", last_tail=["x"])
+    text = shown(status, 200)
+    assert "- model tiny: 1 failed start before, last: exit 1; forgotten when" in text
     assert is_fine(status)
 
 
@@ -198,6 +260,7 @@ def test_a_replica_that_was_too_many_makes_nothing_degraded() -> None:
     status["nodes"].append(lost_node(status) | {"reason": "no replica for 120 s"})
     replica = dict(status["replicas"][0], id="r-old", phase="stopped", node_id="old-1")
     status["replicas"].append(replica | {"cause": "scaled down to 1"})
+    status["departures"] = [departure(node_id="old-1", whole_after=0.0)]
     assert is_fine(status)
 
 
@@ -207,7 +270,7 @@ def test_a_failed_model_shows_the_last_lines_of_its_engine() -> None:
         ready=0, failures=5, failed=True, last_cause="exit 1", last_tail=["Traceback", "OSError: x"]
     )
     text = shown(status, 200)
-    assert "model tiny: failed: 5 starts in a row failed and nothing more is tried" in text
+    assert "model tiny: failed: 5 starts in a row failed and nothing more is bought for it" in text
     assert "| Traceback" in " ".join(text.split())
     assert "| OSError: x" in " ".join(text.split())
 
@@ -325,7 +388,7 @@ def test_why_tells_what_became_of_nodes_that_went() -> None:
     }
     status["departures"] = [departure, {**departure, "node_id": "k3f9-4-8", "models": ["other"]}]
     text = " ".join(why(status).split())
-    assert "k3f9-4-9 went out of service after 31s: 3 finished there, 41 continued" in text
+    assert "k3f9-4-9 (notice) went out of service after 31s: 3 finished there, 41 continued" in text
     assert "not yet at full strength" in text
     assert "k3f9-4-8" not in text
 

@@ -209,3 +209,20 @@ def test_a_departure_outlives_the_controller_and_is_forgotten_with_its_node() ->
     world.settle(seconds=600.0, rounds=8)
     assert world.core.status(world.now)["departures"] == []
     assert not any(kind == "departure" for kind, _ in world.rows)
+
+
+def test_what_is_lost_after_a_drain_was_taken_back_is_not_charged_to_it() -> None:
+    world = serving()
+    instance = next(iter(world.instances))
+    node_id, replica_id = noticed(world, 60.0)
+    world.step(RequestsMoved(replica_id, 1, 4, 0, 0))
+    world.step(NoticeTakenBack("x", "spot", instance))
+    world.settle(RequestsMoved(replica_id, 1, 6, 0, 3), rounds=4)
+    out = told(world)
+    assert (out["taken_back"], out["continued"], out["lost"]) == (True, 4, 0)
+    world.restart()
+    world.start()
+    world.step(DrainRequested(node_id, 60.0, "ann"))
+    world.step(RequestsMoved(replica_id, 2, 6, 0, 3))
+    out = told(world)
+    assert (out["finished"], out["continued"], out["lost"]) == (1, 2, 3), "those since"

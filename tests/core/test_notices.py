@@ -180,6 +180,32 @@ def test_a_hint_in_a_pool_that_drains_is_an_interruption_without_haste() -> None
     assert left(world, node) == pytest.approx(UNHURRIED)
 
 
+def test_where_every_machine_is_hinted_at_they_do_not_drain_one_after_the_other() -> None:
+    world = World([model()], [pool(rebalance="drain")])
+    world.start()
+    for _ in range(20):
+        world.notices = dict.fromkeys(world.phases(), (HINT,))
+        world.settle(seconds=25.0)
+    assert launches(world) == 1
+    [node] = world.phases()
+    [shown] = world.core.status(world.now)["nodes"]
+    assert shown["hint"].endswith("once it has served 10 minutes")
+    world.settle(seconds=PROVEN)
+    assert world.phases()[node] == "draining", "it has been of use"
+
+
+def test_a_young_node_drains_before_the_end_that_its_hint_tells() -> None:
+    world = World([model()], [pool(rebalance="drain")])
+    world.start()
+    world.settle(rounds=6)
+    node = hear(world, replace(HINT, seconds_left=300.0))
+    assert world.phases()[node] == "ready"
+    world.now += 180.0
+    world.step()
+    assert world.phases()[node] == "draining"
+    assert left(world, node) == pytest.approx(120.0)
+
+
 def test_a_hint_with_an_end_drains_until_then() -> None:
     world = serving("drain")
     node = hear(world, replace(HINT, seconds_left=300.0))

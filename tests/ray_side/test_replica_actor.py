@@ -155,8 +155,11 @@ def test_an_engine_that_falls_silent_counts_as_standing_still(
     eventually(lambda: _is(actor, "ready"))
     pid = int(actor.logs(1)[0])
     os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: not _report(actor).answers)
     eventually(lambda: (_report(actor).stalled_for or 0.0) > 0.5)
     assert _report(actor).phase == "ready"
+    os.kill(pid, signal.SIGCONT)
+    eventually(lambda: _report(actor).answers)
 
 
 def test_the_supervisors_death_leaves_nothing_behind(actor: ReplicaActor) -> None:

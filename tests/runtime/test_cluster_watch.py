@@ -181,3 +181,14 @@ async def test_after_a_quiet_time_the_next_news_waits_for_nothing() -> None:
     agent = FakeAgent(slow_state(1), state(2), slow_state(3))
     await watched(agent, 2.01)
     assert len(agent.polls) == 2
+
+
+@virtual
+async def test_a_replica_that_was_not_heard_of_for_a_while_is_not_said_to_answer() -> None:
+    """Also where the agent has no news: that an answer grows old is none."""
+    fresh = state(1, replicas=(report("ready", age=0.4),))
+    stale = state(1, replicas=(report("ready", age=4.0),))
+    mute = state(1, replicas=(report("ready", age=0.4, answers=False),))
+    heard, _ = await watched(FakeAgent(fresh, stale, fresh, mute, slow_state(1)), 0.9)
+    told = [e.replicas[0].answers for e in heard if isinstance(e, ClusterObserved)]
+    assert told == [True, False, True, False]

@@ -84,7 +84,7 @@ class ReplicaReport(_Wire):
     the actor last answered. `stderr_tail`: the engine's last lines. `unordered`: the agent found
     it made, but cannot tell that it ever got its order: give it again. `holding`: it is over, but
     its actor lives on and keeps its GPUs from being given to others, since something still uses
-    them; one sentence for each.
+    them; one sentence for each. `answers`: its engine answered the last health check.
     """
 
     replica_id: str
@@ -106,6 +106,7 @@ class ReplicaReport(_Wire):
     stderr_tail: tuple[str, ...] = ()
     unordered: bool = False
     holding: tuple[str, ...] = ()
+    answers: bool = True
 
 
 @dataclass(frozen=True, slots=True)

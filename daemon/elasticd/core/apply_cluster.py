@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from elasticd.core.actions import ReadBootLog, StopReplica
 from elasticd.core.circuit import boot_failed, boot_worked, versions_differ
-from elasticd.core.drain import fail_replica, lose_node
+from elasticd.core.drain import fail_replica, lose_node, note_loss
 from elasticd.core.events import (
     ClusterObserved,
     EndpointBroken,
@@ -241,7 +241,7 @@ def _check_health(state: State, step: Step, replica: Replica, seen: ReplicaSeen)
         return
     broken = replica.broken_at
     moves = seen.stalled_for is None or seen.stalled_for < STANDSTILL
-    healthy = seen.phase == "ready" and moves
+    healthy = seen.phase == "ready" and moves and seen.answers
     if broken is not None and healthy and step.now - broken >= REOPEN_AFTER:
         state.fleet.put_replica(replace(replica, broken_at=None))
         step.because(f"replica:{replica.id}", "healthy again, endpoint open")
@@ -251,6 +251,7 @@ def end_replica(state: State, step: Step, replica: Replica, cause: str) -> None:
     """A replica whose end is confirmed."""
     if replica.phase is not ReplicaPhase.DRAINING:
         count_failed_start(state, step, replica, cause)
+        note_loss(state, replica, cause)
     state.replica_to(step, replica, ReplicaPhase.STOPPED, cause, cause=cause)
 
 

@@ -27,6 +27,9 @@ def follow_departures(state: State, step: Step) -> None:
             _begin(state, step, node)
     for departure in list(state.departures.values()):
         state.departures[departure.node_id] = _followed(state, step, departure)
+    for name, model in state.models.items():
+        if model.lost and is_whole(state, name):
+            model.lost = ""
 
 
 def on_requests_moved(state: State, event: RequestsMoved) -> None:
@@ -55,10 +58,27 @@ def on_gateway_began(state: State) -> None:
 
 def departures(state: State, now: float) -> list[dict[str, Any]]:
     """All departures that are still told, oldest first; ages and durations in seconds."""
-    return [
-        _view(d, [state.moved[r] for r in d.replicas if r in state.moved], now)
-        for d in state.departures.values()
-    ]
+    return [_view(d, _counts(state, d), now) for d in state.departures.values()]
+
+
+def _counts(state: State, departure: Departure) -> list[int]:
+    """Requests by what became of them: finished, continued, restarted, lost."""
+    known = departure.after if departure.back else _known(state, departure)
+    before = {moved.replica_id: _numbers(moved) for moved in departure.before}
+    sums = [0, 0, 0, 0]
+    for moved in known:
+        earlier = before.get(moved.replica_id, (0, 0, 0, 0))
+        # A gateway that has started again counts anew.
+        sums = [s + max(0, n - e) for s, n, e in zip(sums, _numbers(moved), earlier, strict=True)]
+    return sums
+
+
+def _known(state: State, departure: Departure) -> tuple[RequestsMoved, ...]:
+    return tuple(state.moved[r] for r in departure.replicas if r in state.moved)
+
+
+def _numbers(moved: RequestsMoved) -> tuple[int, int, int, int]:
+    return moved.finished, moved.continued, moved.restarted, moved.lost
 
 
 def _begin(state: State, step: Step, node: Node) -> None:
@@ -69,7 +89,7 @@ def _begin(state: State, step: Step, node: Node) -> None:
     if not served:
         return
     broken = [r.broken_at for r in served if r.broken_at is not None]
-    state.departures.pop(node.id, None)  # the latest stands last
+    earlier = state.departures.pop(node.id, None)  # the latest stands last
     state.departures[node.id] = Departure(
         node_id=node.id,
         began=step.now if drains else min(broken, default=step.now),
@@ -77,6 +97,7 @@ def _begin(state: State, step: Step, node: Node) -> None:
         models=tuple(sorted({r.model for r in served})),
         replicas=tuple(r.id for r in served),
         notice=node.cut_at - step.now if drains and node.cut_at is not None else None,
+        before=earlier.after if earlier is not None else (),
     )
 
 
@@ -96,7 +117,7 @@ def _followed(state: State, step: Step, departure: Departure) -> Departure:
         return departure
     node = state.fleet.node(departure.node_id)
     if node is not None and node.phase is NodePhase.READY:
-        return replace(departure, back=True)
+        return replace(departure, back=True, after=_known(state, departure))
     if node is not None and node.phase is NodePhase.DRAINING and node.cut_at is not None:
         notice = node.cut_at - departure.began
         if departure.notice is None or notice < departure.notice:
@@ -108,8 +129,9 @@ def _followed(state: State, step: Step, departure: Departure) -> Departure:
     return departure
 
 
-def _view(departure: Departure, moved: list[RequestsMoved], now: float) -> dict[str, Any]:
+def _view(departure: Departure, moved: list[int], now: float) -> dict[str, Any]:
     began = departure.began
+    finished, continued, restarted, lost = moved
     return {
         "node_id": departure.node_id,
         "age": max(0.0, now - began),
@@ -120,8 +142,8 @@ def _view(departure: Departure, moved: list[RequestsMoved], now: float) -> dict[
         "partial": departure.partial,
         "ended_after": None if departure.ended_at is None else departure.ended_at - began,
         "whole_after": None if departure.whole_at is None else departure.whole_at - began,
-        "finished": sum(m.finished for m in moved),
-        "continued": sum(m.continued for m in moved),
-        "restarted": sum(m.restarted for m in moved),
-        "lost": sum(m.lost for m in moved),
+        "finished": finished,
+        "continued": continued,
+        "restarted": restarted,
+        "lost": lost,
     }

@@ -56,9 +56,17 @@ def fail_replica(state: State, step: Step, replica: Replica, cause: str) -> None
         state.replica_to(step, replica, ReplicaPhase.STOPPED, cause, cause=cause)
     elif replica.phase is not ReplicaPhase.DRAINING:
         count_failed_start(state, step, replica, cause)
+        note_loss(state, replica, cause)
         state.replica_to(
             step, replica, ReplicaPhase.DRAINING, cause, cause=cause, **_stop_order(step.now)
         )
+
+
+def note_loss(state: State, replica: Replica, cause: str) -> None:
+    """One that served is no more, and nobody wanted that: told until its model is whole again."""
+    model = state.models.get(replica.model)
+    if model is not None and replica.phase is ReplicaPhase.READY:
+        model.lost = f"replica {replica.id} ended: {cause}"
 
 
 def _stop_order(now: float) -> dict[str, object]:
@@ -78,7 +86,9 @@ def drain_node(state: State, step: Step, node: Node, cut_at: float, why: str) ->
 def lose_node(state: State, step: Step, node: Node, phase: NodePhase, why: str) -> None:
     """A node that is gone, or given up: its replicas are no more."""
     if node.phase in {NodePhase.READY, NodePhase.DRAINING}:
-        blame_node(state, step, node.id)
+        blame_node(
+            state, step, node.id, lost=phase is NodePhase.GONE or node.dead_since is not None
+        )
     state.node_to(step, node, phase, why)
     if phase is NodePhase.GONE:
         for replica in state.fleet.live_on(node.id):

@@ -145,6 +145,7 @@ class ReplicaSeen:
     `unknown`; `stalled_for` the seconds in which
     requests ran without a token (`None`: idle or not known); `url` is where it answers.
     `unordered`: its actor is there, but the order to start may have been lost with an agent.
+    `answers`: it answered when it was last asked, and that was a moment ago.
     """
 
     replica_id: str
@@ -157,6 +158,7 @@ class ReplicaSeen:
     error: str = ""
     log_tail: tuple[str, ...] = ()
     unordered: bool = False
+    answers: bool = True
 
 
 @dataclass(frozen=True, slots=True)

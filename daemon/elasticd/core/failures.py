@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from elasticd.core.fleet import Replica
 from elasticd.core.lifecycle import NodePhase, ReplicaPhase
 from elasticd.core.state import ModelState, State, Step, growing_pause
@@ -15,6 +17,9 @@ STEADY_AFTER = 120.0
 HINDSIGHT = 90.0
 """Seconds in which the loss of a node still explains a failure on it: the actors of a machine that
 is gone are missed before the machine is."""
+
+ITS_MACHINE = "its machine is lost"
+"""Why a replica ended that had seemed to end by itself."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 300.0
 
@@ -55,16 +60,29 @@ def count_failed_start(state: State, step: Step, replica: Replica, cause: str) -
         )
 
 
-def blame_node(state: State, step: Step, node_id: str) -> None:
-    """The node turns out to be lost: what failed on it just before says nothing about the model."""
+def blame_node(state: State, step: Step, node_id: str, *, lost: bool = True) -> None:
+    """The node goes, and may have been going for a while: what failed on it just before says
+    nothing about the model. `lost`: it is dead or gone, which then was the reason."""
+    for replica in state.fleet.replicas({ReplicaPhase.STOPPED}) if lost else ():
+        if replica.node_id == node_id and _just_ended_by_itself(step, replica):
+            state.fleet.put_replica(replace(replica, cause=ITS_MACHINE))
+            step.because(f"replica:{replica.id}", f"{replica.model}: {ITS_MACHINE}: {node_id}")
     for model in state.models.values():
         count, at = model.blamed.pop(node_id, (0, 0.0))
         if not count or step.now - at > HINDSIGHT:
             continue
         model.failures = max(0, model.failures - count)
         model.retry_at = step.now
+        if at == model.failed_at:  # what was told last was this
+            model.last_cause, model.last_tail = "", ()
         if not model.failures:
             model.give_another_chance()
+
+
+def _just_ended_by_itself(step: Step, replica: Replica) -> bool:
+    if replica.order != "start" or replica.cause == ITS_MACHINE:
+        return False
+    return step.now - replica.since <= HINDSIGHT
 
 
 def _is_proven(state: State, step: Step, failed: Replica) -> bool:
@@ -94,10 +112,14 @@ def no_start_now(step: Step, model: ModelState, starting: bool) -> str:
     After a failure one replica at a time tries: what broke it would break all of them.
     """
     if not step.due(model.retry_at):
-        return f"after a failed start ({model.last_cause})"
+        return f"a start has failed, the next one waits ({_phrase(model.last_cause)})"
     if model.failures and starting:
-        return f"one start at a time after a failed start ({model.last_cause})"
+        return f"one start at a time after a failed one ({_phrase(model.last_cause)})"
     return ""
+
+
+def _phrase(cause: str) -> str:
+    return cause.rstrip(" .") or "cause not known"
 
 
 def forgive(state: State, step: Step) -> None:

@@ -5,8 +5,9 @@ of it again and again, so that nothing is missed while nobody listened. A repeat
 the earliest end wins, and the last notice withdrawn puts the node back.
 
 A rebalance is a hint: the machine is likelier to go than others, some time, or never. Its pool says
-what to do. `replace_first` counts the node's replicas no more, so that others are started, while
-they serve on; the node drains when nothing is lost by it.
+what to do. `drain` takes its node out, once it has served for a while. `replace_first` counts the
+node's replicas no more, so that others are started, while they serve on; the node drains when
+nothing is lost by it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from elasticd.core.state import State, Step
 
 REBALANCE = "rebalance"
 IGNORE, REPLACE_FIRST, DRAIN = "ignore", "replace_first", "drain"
+_ACTING = (REPLACE_FIRST, DRAIN)
 
 MACHINES_OWN = "machine:"
 """How the ids of notices begin that a machine heard itself."""
@@ -33,8 +35,8 @@ HAND_OVER = 120.0
 """Seconds before the end of a hint that has one at which its node drains, replaced or not."""
 
 PROVEN = 600.0
-"""Seconds a node must have served until a hint has it replaced: where all machines of a kind get
-one at once, each replacement would be replaced before it has been of any use."""
+"""Seconds a node must have served until a hint has it replaced or drained: where all machines of a
+kind get one at once, each replacement would go before it has been of any use."""
 
 _HEARING = frozenset({NodePhase.BOOTING, NodePhase.READY, NodePhase.DRAINING})
 
@@ -83,9 +85,9 @@ def follow_hints(state: State, step: Step) -> None:
         policy = _policy(state, node)
         ends = [hint.ends_at for hint in node.hints if hint.ends_at is not None]
         ends_at = min(ends, default=step.now + UNHURRIED)
-        if policy == DRAIN:
+        if policy == DRAIN and _is_proven(step, node):
             _follow(state, step, node, ends_at, "rebalance hint")
-        elif policy == REPLACE_FIRST and ends and step.due(ends_at - HAND_OVER):
+        elif policy in _ACTING and ends and step.due(ends_at - HAND_OVER):
             _follow(state, step, node, ends_at, "rebalance hint, its end is near")
         elif is_leaving(state, step, node) and _is_replaced(state, node):
             ends_at = min(ends_at, step.now + _time_to_finish(state, node))
@@ -103,7 +105,11 @@ def is_leaving(state: State, step: Step, node: Node) -> bool:
     """Whether the node is to be replaced before it drains."""
     if not node.hints or node.phase is not NodePhase.READY:
         return False
-    return _policy(state, node) == REPLACE_FIRST and step.due(node.since + PROVEN)
+    return _policy(state, node) == REPLACE_FIRST and _is_proven(step, node)
+
+
+def _is_proven(step: Step, node: Node) -> bool:
+    return node.phase is NodePhase.READY and step.due(node.since + PROVEN)
 
 
 def _hear(state: State, step: Step, node: Node, notice: NoticeSeen) -> None:
@@ -125,7 +131,7 @@ def _hear(state: State, step: Step, node: Node, notice: NoticeSeen) -> None:
 _ANSWERS = {
     IGNORE: "ignored, as its pool says",
     REPLACE_FIRST: "serves on until it is replaced",
-    DRAIN: "drains, as its pool says",
+    DRAIN: f"drains, as its pool says, once it has served {PROVEN / 60:.0f} minutes",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from elasticd.core.gateway_events import RequestsMoved
 from elasticd.core.lifecycle import NodePhase, ReplicaPhase
 from elasticd.provider import Offering
 
@@ -136,7 +137,8 @@ class Departure:
     seconds from its beginning to its end, `None` where it went without. `ended_at`: its machine was
     told to end, or is gone. `whole_at`: all models had as many ready replicas as they should.
     `back`: it was taken back before its end. `partial`: the gateway began anew meanwhile, so there
-    were more requests than are counted.
+    were more requests than are counted. `after`: what the gateway had counted by the time it was
+    taken back; `before`: that of an earlier departure of the node.
     """
 
     node_id: str
@@ -149,3 +151,5 @@ class Departure:
     whole_at: float | None = None
     back: bool = False
     partial: bool = False
+    before: tuple[RequestsMoved, ...] = ()
+    after: tuple[RequestsMoved, ...] = ()

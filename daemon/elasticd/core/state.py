@@ -66,6 +66,7 @@ class ModelState:
     and it is known that there is nothing to rent, at least for now. `room_made_at`: when a replica
     of an older spec last made room. `last_tail`: the last lines of the engine that failed last.
     `blamed`: the latest failures by node, and when: if the node turns out to be lost, it was that.
+    `lost`: the latest loss of a replica that served, while it has not been made good.
     """
 
     spec: ModelSpec
@@ -83,6 +84,7 @@ class ModelState:
     room_made_at: float | None = None
     blocked: str = ""
     blamed: dict[str, tuple[int, float]] = field(default_factory=dict)
+    lost: str = ""
 
     @property
     def failed(self) -> bool:

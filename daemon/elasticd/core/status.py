@@ -74,6 +74,7 @@ def _model(state: State, model: ModelState, now: float) -> dict[str, Any]:
         "pools": list(model.spec.pools),
         "outdated": sum(r.spec_hash != model.spec.spec_hash for r in replicas),
         "hold": _hold(model.hold, now),
+        "lost": model.lost,
     }
 
 
@@ -136,11 +137,24 @@ def _replica(state: State, replica: Replica, now: float) -> dict[str, Any]:
         "usual": _usual_start(state, replica),
         "spec_hash": replica.spec_hash,
         "load_phase": replica.load_phase,
+        "waits_for": _waits_for(state, replica),
         "url": replica.url,
         "gpus": replica.gpus,
         "cause": replica.cause,
         "log_tail": list(replica.log_tail),
     }
+
+
+def _waits_for(state: State, replica: Replica) -> str:
+    """Of one that is not started, what it waits for."""
+    if replica.phase is not ReplicaPhase.PENDING:
+        return ""
+    model = state.models.get(replica.model)
+    if model is not None and model.failed:
+        return "not started: its model counts as failed"
+    if model is not None and model.failures and model.blocked:
+        return model.blocked
+    return "waits for a node"
 
 
 def _usual_boot(state: State, node: Node) -> float | None:

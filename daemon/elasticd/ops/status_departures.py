@@ -22,6 +22,8 @@ _MORE = "; the gateway has started again meanwhile: what it had under way is not
 
 def counts(departure: Mapping[str, Any]) -> str:
     """What became of its requests."""
+    if all(departure.get(name) == 0 for name in _COUNTS):
+        return "no request was under way"
     return ", ".join(f"{known(departure.get(name))} {words}" for name, words in _COUNTS.items())
 
 
@@ -30,23 +32,25 @@ def numbers(departure: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(departure.get(name) for name in (*_COUNTS, "ended_after", "whole_after"))
 
 
-def departed(departure: Mapping[str, Any]) -> str:
-    """One sentence about one departure, without its age."""
-    return f"{_departed(departure)}{_MORE if departure.get('partial') else ''}"
+def departed(departure: Mapping[str, Any], *, why: bool = False) -> str:
+    """One sentence about one departure, without its age. `why`: with its reason."""
+    who = clean(departure["node_id"])
+    if why and departure.get("why"):
+        who += f" ({clean(departure['why'])})"
+    return f"{_departed(departure, who)}{_MORE if departure.get('partial') else ''}"
 
 
-def _departed(departure: Mapping[str, Any]) -> str:
-    node_id = clean(departure["node_id"])
+def _departed(departure: Mapping[str, Any], who: str) -> str:
     if departure.get("taken_back"):
-        return f"{node_id} stays, its drain was taken back: {counts(departure)}"
+        return f"{who} stays, its drain was taken back: {counts(departure)}"
     ended, whole = departure.get("ended_after"), departure.get("whole_after")
     out = "still drains" if ended is None else f"went out of service after {age(ended)}"
     strength = "not yet at full strength" if whole is None else f"full strength after {age(whole)}"
-    return f"{node_id} {out}: {counts(departure)}; {strength}"
+    return f"{who} {out}: {counts(departure)}; {strength}"
 
 
 def departures_of(status: Mapping[str, Any], model: str) -> Iterator[str]:
     """The latest ones of nodes that served the model."""
     told = [d for d in status.get("departures") or () if model in d["models"]]
     for departure in told[-_RECENT:]:
-        yield f"{age(departure['age'])} ago: {departed(departure)}"
+        yield f"{age(departure['age'])} ago: {departed(departure, why=True)}"

@@ -70,10 +70,10 @@ _UNTIL = {
 }
 
 
-def pool_problems(pool: Thing) -> Iterator[str]:
-    """What people must see to."""
+def pool_problems(pool: Thing, *, new: bool = False) -> Iterator[str]:
+    """What people must see to. `new`: its controller has just started."""
     name = f"pool {pool['name']}"
-    if pool.get("listed_age") is None:
+    if pool.get("listed_age") is None and not new:
         yield f"{name}: its machines have not been listed yet"
     if told := _foreign(pool):
         yield f"{name}: {told}"

@@ -11,6 +11,7 @@ from typing import Any
 from elasticd.ops.durations import age
 from elasticd.ops.status_money import money_problems
 from elasticd.ops.status_pools import pool_problems, pool_remarks, unmanaged
+from elasticd.ops.status_start import coming_up, is_new, loads, short_since_loss
 from elasticd.ops.text_table import clean
 
 Thing = Mapping[str, Any]
@@ -25,11 +26,18 @@ _TAIL = 8
 """Lines of a failed engine that are shown."""
 
 
+def health(status: Thing) -> str:
+    """`going down`, `degraded`, `starting` or `healthy`."""
+    if status.get("down"):
+        return "going down"
+    if status.get("observe_only") or next(problems(status), None) is not None:
+        return "degraded"
+    return "healthy" if next(coming_up(status), None) is None else "starting"
+
+
 def is_fine(status: Thing) -> bool:
     """Whether all is well. A fleet that still comes up, or of which too little is known, is not."""
-    if status.get("down") or status.get("observe_only"):
-        return False
-    return next(iter(problems(status)), None) is None
+    return health(status) == "healthy"
 
 
 def problems(status: Thing) -> Iterator[str]:
@@ -38,12 +46,12 @@ def problems(status: Thing) -> Iterator[str]:
     if not status.get("observe_only"):  # then it is not asked
         yield from _cluster_problems(status)
     yield from money_problems(status)
+    new = is_new(status)
     for pool in status.get("pools", ()):
-        yield from pool_problems(pool)
+        yield from pool_problems(pool, new=new)
     yield from unmanaged(status)
-    taken = _taken(status)
     for model in status.get("models", ()):
-        yield from _model_problems(model, taken.get(model["name"], ""))
+        yield from _model_problems(status, model)
     for node in status.get("nodes", ()):
         yield from _node_problems(node)
 
@@ -61,7 +69,13 @@ def remarks(status: Thing) -> Iterator[str]:
         if model.get("outdated"):
             count = model["outdated"]
             many = "1 replica runs" if count == 1 else f"{count} replicas run"
-            yield f"model {model['name']}: {many} an older version and will be replaced"
+            then = "stay until the new one starts" if model.get("failed") else "will be replaced"
+            yield f"model {model['name']}: {many} an older version and {then}"
+        if model.get("failures") and _is_whole(model):
+            yield (
+                f"model {model['name']}: {_failed_starts(model['failures'])} before, last: "
+                f"{_phrase(model.get('last_cause'))}; forgotten when a replica has served a while"
+            )
     for pool in status.get("pools", ()):
         yield from pool_remarks(pool)
     reload = (status.get("controller") or {}).get("reload") or {}
@@ -110,6 +124,8 @@ def _ledger_error(controller: Thing) -> str:
 
 def _cluster_problems(status: Thing) -> Iterator[str]:
     seen = status.get("cluster_seen_age")
+    if is_new(status) and (seen is None or seen <= _STALE):
+        return
     if seen is None:
         yield "the cluster agent has not reported yet"
     elif seen > _STALE:
@@ -118,29 +134,49 @@ def _cluster_problems(status: Thing) -> Iterator[str]:
         yield f"cluster: {clean(status['cluster_detail'])}"
 
 
-def _model_problems(model: Thing, taken: str) -> Iterator[str]:
+def _model_problems(status: Thing, model: Thing) -> Iterator[str]:
     name, wanted, ready = model["name"], model.get("wanted"), model.get("ready")
+    lost = short_since_loss(status, model)
     if wanted is None:
-        yield f"model {name}: it is not known yet how many replicas it needs"
+        if not is_new(status):
+            yield f"model {name}: it is not known yet how many replicas it needs"
     elif wanted > 0 and not ready:
-        yield f"model {name}: no replica is ready"
-    elif taken and ready is not None and ready < wanted:
-        yield f"model {name}: {ready} of {wanted} replicas are ready; {taken}"
+        if not loads(status, model):
+            yield f"model {name}: no replica is ready{f'; {lost}' if lost else ''}"
+    elif lost:
+        yield f"model {name}: {ready} of {wanted} replicas are ready; {lost}"
     for key in ("unresolved", "blocked"):
         if model.get(key):
             yield f"model {name}: {clean(model[key])}"
-    failures = model.get("failures")
-    if failures:
-        cause = clean(model.get("last_cause")) or "cause not known"
-        if model.get("failed"):
-            yield (
-                f"model {name}: failed: {_starts(failures)} failed and nothing more is "
-                f"tried; last: {cause}; correct it, then `elasticd reload` or `elasticd scale`"
-            )
-        else:
-            many = "1 failed start" if failures == 1 else f"{failures} failed starts in a row"
-            yield f"model {name}: {many}, last: {cause}"
-        yield from (f"  {clean(line)}" for line in (model.get("last_tail") or ())[-_TAIL:])
+    if model.get("failures") and not _is_whole(model):
+        yield from _failures(model)
+
+
+def _failures(model: Thing) -> Iterator[str]:
+    name, failures, cause = model["name"], model["failures"], _phrase(model.get("last_cause"))
+    if model.get("failed"):
+        yield (
+            f"model {name}: failed: {_starts(failures)} failed and nothing more is bought for it; "
+            f"last: {cause}; correct it, then `elasticd reload` or `elasticd scale`"
+        )
+    else:
+        yield f"model {name}: {_failed_starts(failures)}, last: {cause}"
+    yield from (f"  {clean(line)}" for line in (model.get("last_tail") or ())[-_TAIL:])
+
+
+def _is_whole(model: Thing) -> bool:
+    """Whether failed starts are history: all replicas that are wanted serve."""
+    wanted, ready = model.get("wanted"), model.get("ready")
+    return not model.get("failed") and bool(wanted) and ready is not None and ready >= wanted
+
+
+def _phrase(cause: object) -> str:
+    """To stand within a sentence."""
+    return clean(cause).rstrip(" .") or "cause not known"
+
+
+def _failed_starts(failures: int) -> str:
+    return "1 failed start" if failures == 1 else f"{failures} failed starts in a row"
 
 
 def _starts(failures: int) -> str:
@@ -154,22 +190,3 @@ def _node_problems(node: Thing) -> Iterator[str]:
         yield f"node {node['id']}: {clean(sentence)}"
     if node.get("dead_for") is not None:
         yield f"node {node['id']}: dead in Ray for {age(node['dead_for'])}"
-
-
-def _taken(status: Thing) -> dict[str, str]:
-    """By model: the latest node that took a replica with it, in words."""
-    leaving = {
-        node["id"]: node
-        for node in status.get("nodes", ())
-        if node["phase"] in ("draining", "terminating", "gone")
-    }
-    taken: dict[str, str] = {}
-    for replica in status.get("replicas", ()) if leaving else ():
-        node = leaving.get(replica.get("node_id") or "")
-        cause = replica.get("cause")
-        # A replica that ended with its node has the node's reason; one that was only too many
-        # has one of its own, though its node may have gone after it.
-        if node is not None and cause and cause in (node.get("reason") or ""):
-            word = {"draining": "is going", "gone": "is gone"}.get(node["phase"], "is ending")
-            taken[replica["model"]] = f"node {node['id']} {word}: {clean(node['reason'])}"
-    return taken

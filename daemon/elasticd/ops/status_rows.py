@@ -124,7 +124,8 @@ def replica_note(replica: Thing, at: float | None) -> str:
         doing = clean(replica.get("load_phase")) or phase
         return f"{doing}{_progress(replica, phase_age(replica, at))}"
     if phase == "pending":
-        return clean(replica.get("cause")) or "waits for a node"
+        told = replica.get("cause") or replica.get("waits_for")
+        return clean(told) or "waits for a node"
     return clean(replica.get("cause"))
 
 

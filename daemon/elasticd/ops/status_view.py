@@ -8,7 +8,7 @@ from elasticd.ops.durations import age
 from elasticd.ops.status_money import rent, spend_line
 from elasticd.ops.status_observing import observing
 from elasticd.ops.status_pools import orphan_count
-from elasticd.ops.status_problems import is_fine, problems, remarks
+from elasticd.ops.status_problems import health, problems, remarks
 from elasticd.ops.status_rows import (
     MODEL_COLUMNS,
     NODE_COLUMNS,
@@ -20,6 +20,7 @@ from elasticd.ops.status_rows import (
     phase_age,
     replica_row,
 )
+from elasticd.ops.status_start import coming_up
 from elasticd.ops.text_table import Paint, Style, bullet, clean, painted, table
 
 _RECENT = 8
@@ -57,9 +58,8 @@ def render(status: Thing, width: int, paint: Paint, *, old: bool = False) -> lis
 
 
 def _headline(status: Thing, paint: Paint, old: bool) -> str:
-    word, style = ("healthy", Style.GOOD) if is_fine(status) else ("degraded", Style.BAD)
-    if status.get("down"):
-        word, style = "going down", Style.BUSY
+    word = health(status)
+    style = {"healthy": Style.GOOD, "degraded": Style.BAD}.get(word, Style.BUSY)
     if old:
         word, style = "LAST KNOWN STATE", Style.BAD
     nodes = [n for n in status.get("nodes", ()) if n["phase"] != "gone"]
@@ -106,6 +106,8 @@ def _told(status: Thing, width: int, paint: Paint) -> Iterator[str]:
         yield from painted(bullet(mark, text, width), Style.BAD, paint)
     if len(found) > _PROBLEMS_SHOWN:
         yield paint(f"! and {len(found) - _PROBLEMS_SHOWN} more; `--json` has all", Style.BAD)
+    for text in coming_up(status):
+        yield from painted(bullet("…", text, width), Style.BUSY, paint)
     for text in remarks(status):
         yield from bullet("-", text, width)
 

@@ -11,6 +11,7 @@ from elasticd.ops.status_money import money_problems, share, spend_line
 from elasticd.ops.status_observing import observing
 from elasticd.ops.status_problems import Thing, problems, remarks
 from elasticd.ops.status_rows import known, node_note, replica_note
+from elasticd.ops.status_start import coming_up
 from elasticd.ops.text_table import Paint, Style, bullet, clean
 
 _LABEL = 10
@@ -55,6 +56,7 @@ def _chapters(status: Thing, model: Thing) -> Iterator[tuple[str, list[str]]]:
     yield "because", [clean(reason) for reason in model.get("reasons", ())] or ["not decided yet"]
     own = f"model {name}: "
     yield "but", [text.removeprefix(own) for text in _about(problems(status), own)]
+    yield "still", [text.removeprefix(own) for text in _about(coming_up(status), own)]
     yield "also", [text.removeprefix(own) for text in _about(remarks(status), own)]
     yield "waits", list(_waiting(status, name))
     yield "pools", list(_pools(status, model))

@@ -46,6 +46,7 @@ class EngineState:
     stalled_for: float | None = None
     error: str = ""
     holding: tuple[str, ...] = ()
+    answers: bool = True
 
 
 class Engine:
@@ -234,17 +235,19 @@ class Engine:
                 self._state,
                 phase="ready",
                 load_phase="",
+                answers=True,
                 counters=seen or self._state.counters,
                 stalled_for=progress.observe(now, seen),
             )
 
     def _is_silent(self, seconds: float) -> None:
-        if seconds < HEALTH_PATIENCE:
-            return
         with self._lock:
-            if self._state.phase == "ready":
-                stalled = max(seconds, self._state.stalled_for or 0.0)
-                self._state = replace(self._state, stalled_for=stalled)
+            if self._state.phase != "ready":
+                return
+            stalled = self._state.stalled_for
+            if seconds >= HEALTH_PATIENCE:
+                stalled = max(seconds, stalled or 0.0)
+            self._state = replace(self._state, answers=False, stalled_for=stalled)
 
     def _give_up(self) -> None:
         with self._lock:

@@ -159,6 +159,7 @@ class ReplicaActor:
             since_start=age,
             error=state.error,
             holding=state.holding,
+            answers=state.answers,
             stderr_tail=engine.tail(STATE_TAIL),
         )
 

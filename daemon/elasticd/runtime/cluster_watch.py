@@ -39,6 +39,10 @@ class PollTimes:
     spacing: float = 0.05
 
 
+_A_WHILE = 2.5
+"""Seconds since a replica last answered: it is asked again one second after each answer."""
+
+
 class ClusterWatch:
     """Turns the agent's state into events, also an unchanged one: its age is a fact too."""
 
@@ -59,12 +63,14 @@ class ClusterWatch:
         """Until it is cancelled."""
         known: tuple[str, int] = _NOTHING
         event: ClusterObserved | None = None
+        silent: set[str] = set()
         while True:
             asked = self._clock.now()
             try:
                 state = await self._ask(*known)
-                if event is None or known != (state.incarnation, state.version) or _pressing(state):
-                    event = observed(state)
+                news = known != (state.incarnation, state.version) or silent != _silent(state)
+                if event is None or news or _pressing(state):
+                    event, silent = observed(state), _silent(state)
                     encode(event)
             except Exception as error:
                 self._away(error)
@@ -137,7 +143,18 @@ def _replica(report: ReplicaReport) -> ReplicaSeen:
         error=report.error,
         log_tail=() if report.phase == "ready" else report.stderr_tail,
         unordered=report.unordered,
+        answers=_answers(report),
     )
+
+
+def _answers(report: ReplicaReport) -> bool:
+    """An actor that was last heard of a while ago says nothing of now."""
+    return report.answers and report.age < _A_WHILE
+
+
+def _silent(state: ClusterState) -> set[str]:
+    """Those that do not answer: an age is no news for the agent."""
+    return {r.replica_id for r in state.replicas if not _answers(r)}
 
 
 def _whole_seconds(value: float | None) -> float | None:

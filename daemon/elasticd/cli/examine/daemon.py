@@ -34,11 +34,14 @@ def examine(answer: dict[str, Any] | ElasticdError) -> Iterator[Finding]:
         )
         yield fail("daemon", text, str(told.get("do")))
     from elasticd.ops.status_problems import problems
+    from elasticd.ops.status_start import coming_up
 
     pid = (answer.get("controller") or {}).get("pid")
     found = [text for text in problems(answer) if not text.startswith(" ")]
     if not found:
-        yield ok("daemon", f"runs (process {pid}) and is well")
+        still = next(coming_up(answer), "")
+        well = f"is starting: {still}" if still else "is well"
+        yield ok("daemon", f"runs (process {pid}) and {well}")
     for text in found[:_SHOWN]:
         yield warn("daemon", text, "see `elasticd status --why`")
     if len(found) > _SHOWN:
