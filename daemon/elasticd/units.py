@@ -135,7 +135,15 @@ def format_money(money: Money) -> str:
 def _not(what: str, value: Any) -> str:
     if value is None:
         return f"has no value, where {what} belongs"
+    if isinstance(value, bool):
+        return f"not {what}: {truth_value(value)}"
     return f"not {what}: {str(value)[:40]!r}"
+
+
+def truth_value(value: bool) -> str:
+    """As a YAML file has it; many a word becomes one unseen."""
+    others = "on and yes" if value else "off and no"
+    return f"{str(value).lower()}, as which YAML also reads {others} without quotes"
 
 
 def _is_bare(value: Any) -> bool:

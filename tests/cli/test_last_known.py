@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -17,7 +19,8 @@ from elasticd.errors import ElasticdError
 from elasticd.runtime.ledger import Ledger
 from elasticd.runtime.ledger_content import write_row
 from tests.cli.ledgers import AT, write_ledger
-from tests.cli.real_admin import elasticd, environment
+from tests.cli.real_admin import Controller, elasticd, environment, serving, started
+from tests.cli.samples import sample_status
 
 CONFIG = """
 cluster: prod
@@ -50,7 +53,7 @@ def test_status_shows_the_last_known_state_marked_old_and_leaves_no_trace(
     assert done.stdout.startswith("OLD: this was the fleet ")
     assert "prod  LAST KNOWN STATE" in done.stdout
     assert "node-ab-1-1" in done.stdout
-    assert "1m ago  node node-ab-1-2 (pool here, ?): interruption notice" in done.stdout
+    assert "d ago  node node-ab-1-2 (pool here, ?): interruption notice" in _of_days(done.stdout)
     assert "healthy" not in done.stdout
     assert "no daemon answers at" in done.stderr
     if not killed:
@@ -76,6 +79,54 @@ def test_the_last_known_state_as_json_says_that_it_is_one(config: Path) -> None:
     assert (done.returncode, answer["reachable"], answer["last_known_at"]) == (3, False, AT)
     assert "no daemon answers" in answer["problem"]
     assert [r["model"] for r in answer["last_known"]["replicas"]] == ["通义"]
+
+
+def _of_days(text: str) -> str:
+    """`1112d6h` as `1112d`."""
+    return re.sub(r"(\d+d)\d+h", r"\1", text)
+
+
+def test_ages_of_the_last_known_state_are_of_now_and_reasons_are_not_known(config: Path) -> None:
+    write_ledger(config.parent / "state")
+    done = elasticd("status", "--why", "-c", config)
+    assert done.returncode == 3
+    assert "--why: only a daemon that runs knows the reasons" in done.stderr
+    text = _of_days(done.stdout)
+    ago = text.split(" ago", 1)[0].removeprefix("OLD: this was the fleet ")
+    row = next(line for line in text.splitlines() if "node-ab-1-1" in line)
+    assert ago in row, "a node is at least as old as the news of it"
+
+
+def test_a_follower_that_finds_no_daemon_waits_for_one_and_says_so_in_one_line(
+    config: Path,
+) -> None:
+    write_ledger(config.parent / "state")
+    process = started("status", "--watch", "--json", "-c", config)
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["last_known_at"] == AT
+        assert json.loads(process.stdout.readline())["reachable"] is False
+        path = config.parent / "state" / "run" / "admin.sock"
+        path.parent.mkdir(exist_ok=True)
+        with serving(Controller(sample_status()), path):
+            assert json.loads(process.stdout.readline())["cluster"] == "local"
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=20.0)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_fleet_of_another_configuration_is_not_shown_for_a_socket(
+    config: Path, tmp_path: Path
+) -> None:
+    write_ledger(config.parent / "state")
+    other = tmp_path / "other.sock"
+    env = environment(ELASTICD_CONFIG=str(config))
+    done = elasticd("status", "--socket", other, env=env)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"{other} is not the socket of" in done.stderr
 
 
 def test_events_are_read_from_the_file(config: Path) -> None:

@@ -107,6 +107,39 @@ def test_watch_as_json_is_one_object_a_change(
     assert (rest, errors, process.returncode) == ("", "", 1)
 
 
+def test_watch_into_a_pipe_prints_all_once_and_then_what_is_new(
+    controller: Controller, socket: tuple[str, str]
+) -> None:
+    controller.told["models"][0]["starting"] = 0
+    controller.told["models"][0]["failures"] = 1
+    controller.told["nodes"][0]["last_seen_age"] = 2.0
+    process = started("status", "--watch", *socket)
+
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first.startswith("--- ")
+        line = ""
+        while "Latest decisions" not in line:
+            line = process.stdout.readline()
+        process.stdout.readline()
+        assert process.stdout.readline() == "\n"
+        node = {**controller.told["nodes"][0], "age": 999.0, "last_seen_age": 3.0}
+        told = {**controller.told, "at": 1005.0, "nodes": [node, controller.told["nodes"][1]]}
+        controller.told = told
+        models = [{**controller.told["models"][0], "failures": 0, "last_cause": ""}]
+        controller.told = {**controller.told, "models": models}
+        news = [process.stdout.readline().rstrip() for _ in range(4)]
+        assert news[0].startswith("--- ")
+        assert news[1].startswith("local  healthy")
+        assert news[2].startswith("over: model tiny: 1 failed start")
+        assert news[3] == ""
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=20.0)
+    assert (rest, errors, process.returncode) == ("", "", 0)
+
+
 def test_events_are_a_log_with_time_subject_and_why(
     controller: Controller, socket: tuple[str, str]
 ) -> None:

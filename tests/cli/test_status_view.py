@@ -247,6 +247,16 @@ def test_a_model_that_is_not_decided_about_yet_is_no_fault_of_a_new_controller()
     assert "… model tiny: how many replicas it needs is not decided" in shown(status)
 
 
+def test_what_a_new_controller_cannot_order_yet_is_no_fault() -> None:
+    status = sample_status(controller=NEW)
+    status["models"][0].update(ready=0, blocked="the cluster agent does not answer")
+    text = shown(status)
+    assert "… model tiny: its first replica is not ready yet: the cluster agent does" in text
+    assert "starting" in text.splitlines()[0]
+    status["controller"] = OLD
+    assert "! model tiny: the cluster agent does not answer" in shown(status)
+
+
 def test_failed_starts_are_history_once_all_replicas_serve() -> None:
     status = sample_status()
     status["models"][0].update(ready=2, failures=1, last_cause="exit 1.", last_tail=["x"])

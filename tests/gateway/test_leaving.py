@@ -185,3 +185,25 @@ async def test_a_new_life_of_the_controller_is_told_everything_again() -> None:
         s.controller.reports.clear()
         await s.publish(b.endpoint("b"), epoch=2)
         await moved(s, finished=1)
+
+
+async def test_only_answers_that_are_none_of_an_error_count_as_answered() -> None:
+    async def refuse(connection: Connection) -> None:
+        await connection.json("400 Bad Request", {"error": {"message": "too long", "code": 400}})
+
+    async def fail(connection: Connection) -> None:
+        await connection.json("500 Internal Server Error", {"error": {"message": "x", "code": 500}})
+
+    for script, status in ((refuse, 400), (fail, 500)):
+        async with ScriptedEngine(script) as bad, StubEngine() as good, stand() as s:
+            await s.publish(bad.endpoint("a"))
+            async with s.post(max_tokens=2) as answer:
+                assert answer.status == status
+            await s.publish(good.endpoint("b"))
+            async with s.post(max_tokens=2) as answer:
+                assert answer.status == 200
+
+            def tells(report: dict[str, Any]) -> bool:
+                return any(totals["answered"] == 1 for totals in report["totals"])
+
+            await s.report(tells, "one is told")

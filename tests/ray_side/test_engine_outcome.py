@@ -30,9 +30,9 @@ def test_an_engine_that_the_memory_killer_took_is_told_as_such(host: Host) -> No
     """Also if it took one of its processes, and the engine ended over that."""
     killer = MemoryKiller.watching(host)
     _has(host, available=60, kills=5)
-    for code in (-9, 1):
+    for code, how in ((-9, "SIGKILL"), (1, "exit 1")):
         cause = cause_of_end(code, TAIL, killer)
-        assert f"exit {code}: the kernel ended it for want of host memory" in cause
+        assert f"{how}: the kernel ended it for want of host memory" in cause
         assert cause.endswith("last words")
 
 
@@ -45,9 +45,12 @@ def test_a_kill_while_memory_is_short_is_told_as_probably_that(host: Host) -> No
 
 def test_any_other_end_says_nothing_of_memory(host: Host) -> None:
     killer = MemoryKiller.watching(host)
-    assert cause_of_end(-9, TAIL, killer) == "the engine ended by itself (exit -9): last words"
+    for code, name in ((-9, "SIGKILL"), (-15, "SIGTERM")):
+        assert cause_of_end(code, TAIL, killer) == (
+            f"the engine was killed ({name}); it had printed last: last words"
+        ), "what it printed last is not why"
     assert cause_of_end(3, (), killer) == "the engine ended by itself (exit 3): it printed nothing"
-    assert "its supervisor was killed" in cause_of_end(None, TAIL, killer)
+    assert "supervisor was killed; it had" in cause_of_end(None, TAIL, killer)
 
 
 def test_a_count_that_was_not_known_proves_nothing(host: Host) -> None:

@@ -55,6 +55,30 @@ HEAD = "cluster: test\nray: {address: '10.0.0.5:6379'}"
             "5 node_pools[0].accelerators[0]: 'A10H' is no usual GPU kind; if it is not a new one",
         ),
         (
+            _pool("max_nodes: 1, market: spot, rebalance: replace_first"),
+            "5 node_pools[0].rebalance: replace_first needs a second machine for a while, and max_",
+        ),
+        (
+            GOOD.replace("cluster: test", "cluster: test\ngateway: {stall_after: 3m}"),
+            "3 gateway.stall_after: 3m is not below idle_timeout (2m)",
+        ),
+        (
+            GOOD.replace("cluster: test", "cluster: test\ngateway: {stall_after: 20ms}"),
+            "3 gateway.stall_after: after 20ms of silence a stream may be moved",
+        ),
+        (
+            _model("engine_args: {tool-call-parser: hermes, enable-scale-out: false}"),
+            "7 models[0].engine_args.enable-scale-out: without it chats with a parser (tool-call-",
+        ),
+        (
+            _model('engine_args: {reasoning-parser: ""}'),
+            "7 models[0].engine_args.reasoning-parser: has no name; write one of vLLM's parsers",
+        ),
+        (
+            _model('engine: {command: ["s", "{port}"]}, recovery: continue'),
+            "7 models[0].recovery: continue is for engine: vllm; the streams of a command end when",
+        ),
+        (
             _model("engine_env: {HF_TOKEN: x}"),
             "7 models[0].engine_env.HF_TOKEN: looks like a secret",
         ),

@@ -34,8 +34,8 @@ def add_to(commands: Commands) -> None:
         "Where the time is enough for a replacement, the node serves until there is one. Waits\n"
         "for all of it and tells how many requests were finished, continued, started again, lost.",
         examples=[
-            "elasticd drain node-1a2b3c4d-3-17",
-            "elasticd drain node-1a2b3c4d-3-17 --deadline 30m --no-wait",
+            "elasticd drain n-1a2b3c4d-29000000-4",
+            "elasticd drain n-1a2b3c4d-29000000-4 --deadline 30m --no-wait",
         ],
         exits=_EXITS,
     )
@@ -43,10 +43,12 @@ def add_to(commands: Commands) -> None:
         commands,
         "undrain",
         "take a drain back",
-        "Puts a draining node back into service with the replicas that still live. What the\n"
-        "provider itself announced still holds.",
-        examples=["elasticd undrain node-1a2b3c4d-3-17"],
-        exits=_EXITS,
+        "Takes back a drain that `elasticd drain` asked for: the node serves again with the\n"
+        "replicas that still live, and what was started for them elsewhere ends when it is not\n"
+        "needed. What the provider itself announced still holds.",
+        examples=["elasticd undrain n-1a2b3c4d-29000000-4"],
+        exits="0 the daemon took it · 1 the node is not draining · 2 no such node,\n"
+        "wrong usage · 3 daemon not reachable",
     )
     for parser, call in ((drain_parser, drain), (undrain_parser, undrain)):
         add_daemon(parser)

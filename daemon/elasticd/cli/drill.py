@@ -30,20 +30,20 @@ def add_to(commands: Commands) -> None:
         "drill",
         "rehearse a preemption",
         "Rehearses what a market may do to a fleet, on one node of it.",
-        examples=["elasticd drill preempt node-1a2b3c4d-3-17"],
+        examples=["elasticd drill preempt n-1a2b3c4d-29000000-4"],
         exits=_EXITS,
     )
     drills = parser.add_subparsers(metavar="DRILL", required=True)
     preempt_parser = add_command(
         drills,
         "preempt",
-        "take a node away, without notice: a kill",
+        "take a node's machine away, at once or after a notice",
         "Takes a node's machine through its provider, as its market would: at once, or after a\n"
         "notice. Waits for what becomes of it: requests finished, continued, started again and\n"
         "lost, and the seconds until everything serves again.",
         examples=[
-            "elasticd drill preempt node-1a2b3c4d-3-17",
-            "elasticd drill preempt node-1a2b3c4d-3-17 --notice 30s",
+            "elasticd drill preempt n-1a2b3c4d-29000000-4",
+            "elasticd drill preempt n-1a2b3c4d-29000000-4 --notice 30s",
         ],
         exits=_EXITS,
     )
@@ -52,7 +52,7 @@ def add_to(commands: Commands) -> None:
         "node",
         metavar="NODE",
         type=named("a node's id"),
-        help="its id, as `elasticd status` shows",
+        help="its id, as `elasticd status` shows it, or an unmistakable beginning",
     )
     preempt_parser.add_argument(
         "--notice", type=duration, metavar="TIME", help='seconds of warning, as "30s"'

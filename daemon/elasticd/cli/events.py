@@ -21,7 +21,7 @@ _AGAIN = 1.0
 """Seconds between two tries to reach a daemon that went away."""
 
 _SUBJECT = 30
-"""Columns for `replica:replica-1a2b3c4d-12-3456`, mostly."""
+"""Columns for `replica:r-1a2b3c4d-29000000-3456`, mostly."""
 
 
 def add_to(commands: Commands) -> None:
@@ -36,7 +36,7 @@ def add_to(commands: Commands) -> None:
         examples=[
             "elasticd events --since 10m",
             "elasticd events --follow",
-            "elasticd events replica-1a2b3c4d-3-17   # about one thing only",
+            "elasticd events r-1a2b3c4d-29000000-5 # about one thing only",
         ],
         exits="0 fine · 2 wrong usage · 3 daemon not reachable",
     )

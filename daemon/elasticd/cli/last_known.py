@@ -32,13 +32,43 @@ class LastKnown:
         """Seconds since then."""
         return max(0.0, time.time() - self.at)
 
+    def aged(self) -> dict[str, Any]:
+        """The status with its ages as of now."""
+        seconds = self.age
+        return {**_aged(self.status, seconds), "at": self.at + seconds}
+
+
+_GROWS, _SHRINKS = frozenset({"age", "dead_for"}), frozenset({"seconds_left"})
+
+
+def _aged(value: Any, seconds: float) -> Any:
+    if isinstance(value, list):
+        return [_aged(part, seconds) for part in value]
+    if not isinstance(value, dict):
+        return value
+    aged = {}
+    for key, part in value.items():
+        if isinstance(part, float) and (key in _GROWS or key.endswith("_age")):
+            aged[key] = part + seconds
+        elif isinstance(part, float) and key in _SHRINKS:
+            aged[key] = max(0.0, part - seconds)
+        else:
+            aged[key] = _aged(part, seconds)
+    return aged
+
 
 def state_dir_of(args: argparse.Namespace) -> Path:
     """The state directory of the daemon the user means. Raises `ElasticdError`."""
     named = args.config or os.environ.get(CONFIG_VARIABLE) or Path(DEFAULT_CONFIG).exists()
     if args.socket and not named:
         raise ElasticdError("which state directory is not known; name the configuration: -c FILE")
-    return places(args).state_dir
+    place = places(args)
+    if args.socket and not args.config and place.socket != Path(args.socket):
+        raise ElasticdError(
+            f"{args.socket} is not the socket of {place.state_dir}; name the configuration of that "
+            "daemon: -c FILE"
+        )
+    return place.state_dir
 
 
 def last_known(state_dir: Path) -> LastKnown:

@@ -45,14 +45,19 @@ def status(args: argparse.Namespace) -> int:
     if args.json and args.why is not None:
         raise UsageError("--why is for people; with --json the reasons are in `models[].reasons`")
     client = admin_client(args)
+    answer: dict[str, Any] | None
     try:
         answer = client.status()
     except NotReachable as silent:
-        return _show_last_known(args, silent)
+        code = _show_last_known(args, silent)
+        if not args.watch:
+            return code
+        answer = None
     if args.watch:
         from elasticd.cli.watch import watch
 
         return watch(client, answer, partial(_text_of, why=args.why), as_json=args.json)
+    assert answer is not None
     if args.json:
         print_json(answer)
     else:
@@ -110,17 +115,16 @@ def _show_last_known(args: argparse.Namespace, silent: NotReachable) -> int:
                 "last_known_at": known.at if known else None,
                 "last_known_age": known.age if known else None,
                 "last_known_problem": problem,
-            }
+            },
+            one_line=args.watch,
         )
     elif known is not None:
-        print_lines(
-            [
-                f"OLD: this was the fleet {age(known.age)} ago, at {moment(known.at)}; "
-                "ages are those of then",
-                *render(known.status, width(), paint(), old=True),
-            ]
-        )
+        lines = render(known.aged(), width(), paint(), old=True)
+        at = f"{age(known.age)} ago, at {moment(known.at)}"
+        print_lines([f"OLD: this was the fleet {at}; ages are those of now", *lines])
     tell(str(silent))
+    if args.why is not None:
+        tell("--why: only a daemon that runs knows the reasons; `elasticd events` has the latest")
     if known is None:
         tell(f"no last known state: {problem}")
     return silent.exit_code

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from elasticd.cli.output import print_json, print_lines
 from elasticd.errors import NotReachable
 from elasticd.ops.durations import moment
-from elasticd.ops.status_change import essence
+from elasticd.ops.status_change import essence, still
 from elasticd.ops.status_problems import is_fine
 
 _PERIOD = 1.0
@@ -41,19 +41,21 @@ class Screen(Protocol):
 
 def watch(
     daemon: Daemon,
-    answer: dict[str, Any],
+    answer: dict[str, Any] | None,
     text_of: Callable[[dict[str, Any]], list[str]],
     *,
     as_json: bool,
 ) -> int:
-    """From `answer` on. The exit code is that of the last look."""
+    """From `answer` on; `None`: nobody answers yet. The exit code is that of the last look."""
     terminal = sys.stdout.isatty() and not as_json
     screen: Screen = _Terminal(text_of) if terminal else _Changes(None if as_json else text_of)
     if terminal:
-        sys.stdout.write(_HIDE_CURSOR + _HOME + _CLEAR_BELOW)
-    code = 0 if is_fine(answer) else 1
+        sys.stdout.write(_HIDE_CURSOR + (_HOME + _CLEAR_BELOW if answer is not None else ""))
+    code = NotReachable.exit_code
     try:
-        screen.show(answer)
+        if answer is not None:
+            code = 0 if is_fine(answer) else 1
+            screen.show(answer)
         while True:
             time.sleep(_PERIOD)
             try:
@@ -97,21 +99,37 @@ class _Terminal:
 
 
 class _Changes:
-    """Prints when something changed; without `text_of` as one line of JSON."""
+    """Prints what changed; without `text_of` all of it, as one line of JSON."""
 
     def __init__(self, text_of: Callable[[dict[str, Any]], list[str]] | None) -> None:
         self._text_of = text_of
         self._told: Any = None
+        self._lines: dict[str, str] = {}
 
     def show(self, answer: dict[str, Any]) -> None:
-        now = essence(answer)
-        if now == self._told:
+        if self._text_of is not None:
+            self._show_lines(self._text_of(answer))
             return
-        self._told = now
-        if self._text_of is None:
+        now = essence(answer)
+        if now != self._told:
+            self._told = now
             print_json(answer, one_line=True)
+
+    def _show_lines(self, lines: list[str]) -> None:
+        """The first time all; then lines that are new, and problems that are over."""
+        before, self._lines = self._lines, {still(line): line for line in lines}
+        if not before or self._told == "lost":
+            new = lines
         else:
-            print_lines([f"--- {moment(time.time())}", *self._text_of(answer), ""])
+            new = [line for key, line in self._lines.items() if key not in before]
+            new += [
+                f"over: {line[1:].strip()}"
+                for key, line in before.items()
+                if line.startswith("!") and key not in self._lines
+            ]
+        self._told = None
+        if new:
+            print_lines([f"--- {moment(time.time())}", *new, ""])
 
     def lost(self, silent: NotReachable) -> None:
         if self._told == "lost":

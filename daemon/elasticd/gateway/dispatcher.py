@@ -130,6 +130,7 @@ class Dispatcher:
                 self._outcomes.lost(call.model, journey.left)
                 raise
             _give(reply, journey.replay.fault.opening)
+            return
         except ConnectionError:  # its client's: nobody has lost anything
             raise
         except Exception as fault:
@@ -141,7 +142,8 @@ class Dispatcher:
         finally:
             journey.close()
             self._budget.end()
-        self._outcomes.answered(call.model)
+        if not journey.refused:
+            self._outcomes.answered(call.model)
 
     def _may_repeat(self, call: Call) -> bool:
         if self._budget.take(self._loop.time()):
@@ -228,6 +230,7 @@ class Dispatcher:
             opening = await (journey.reply.patiently(start) if asked.streamed else start)
             self._see(opening, lease, journey)
             if opening.complete and not journey.begun:
+                journey.refused = opening.head.status >= 400
                 _give(journey.reply, opening)
                 return
             doubt = self._suspicion(lease, journey, exchange) if opening.head.events else None

@@ -40,7 +40,8 @@ _NO_LOSS = ReplicaFailed("no replica was lost")
 class Journey:
     """One request. `begun`: its client has a part of the answer, so it cannot start again.
 
-    `doubt`: whether the replica that failed it first is gone; not known yet.
+    `refused`: the engine has answered with an error. `doubt`: whether the replica that failed it
+    first is gone; not known yet.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class Journey:
         "call",
         "doubt",
         "left",
+        "refused",
         "replay",
         "reply",
     )
@@ -66,6 +68,7 @@ class Journey:
         self.reply = reply
         self.replay = replay
         self.begun = False
+        self.refused = False
         self.doubt: asyncio.Future[bool] | None = None
         self.left: list[str] = []
         """Replicas that it had to leave, while it is not known what becomes of it."""

@@ -151,7 +151,9 @@ class Leaving:
             if not last and not self._may_leave(run, views[at]):
                 continue
             going.moved_at = now
-            run.exchange.leave(ReplicaLeaving(f"it is to go in {going.cut_at - now:.1f} s"))
+            run.exchange.leave(
+                ReplicaLeaving(f"it is to go in {max(0.0, going.cut_at - now):.1f} s")
+            )
 
     def _may_leave(self, run: Run, view: Running) -> bool:
         """Whether it would be answered elsewhere, and at once."""

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 REQUESTS = {
-    "answered": "Requests that got their complete answer.",
+    "answered": "Requests that got their complete answer, and no error.",
     "continued": "Streams that lost or left a replica and went on with another one.",
     "restarted": "Requests started again elsewhere, before their client had a part of the answer.",
     "finished": "Requests finished on a replica that was to go.",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+_DURATION = re.compile(r"\b\d+(?:\.\d+)?(?:ms| ?s|m|h|d)(?:\d+[smh])?\b")
 
 _MOVING = frozenset(
     {
@@ -22,7 +25,14 @@ def essence(status: Mapping[str, Any]) -> Any:
     return _still({key: part for key, part in status.items() if key not in _COUNTERS})
 
 
+def still(text: str) -> str:
+    """A text without its ages and durations, and without the padding that they need."""
+    return " ".join(_DURATION.sub("…", text).split())
+
+
 def _still(value: Any) -> Any:
+    if isinstance(value, str):
+        return still(value)
     if isinstance(value, dict):
         return {
             key: _still(part)

@@ -145,9 +145,10 @@ def _model_problems(status: Thing, model: Thing) -> Iterator[str]:
             yield f"model {name}: no replica is ready{f'; {lost}' if lost else ''}"
     elif lost:
         yield f"model {name}: {ready} of {wanted} replicas are ready; {lost}"
-    for key in ("unresolved", "blocked"):
-        if model.get(key):
-            yield f"model {name}: {clean(model[key])}"
+    if model.get("unresolved"):
+        yield f"model {name}: {clean(model['unresolved'])}"
+    if model.get("blocked") and not (is_new(status) and loads(status, model)):
+        yield f"model {name}: {clean(model['blocked'])}"
     if model.get("failures") and not _is_whole(model):
         yield from _failures(model)
 

@@ -24,7 +24,8 @@ def is_new(status: Thing) -> bool:
 
 def loads(status: Thing, model: Thing) -> bool:
     """Whether nothing but time is missing until the model's first replica is ready."""
-    if model.get("failures") or model.get("blocked") or short_since_loss(status, model):
+    blocked = model.get("blocked") and not is_new(status)
+    if model.get("failures") or blocked or short_since_loss(status, model):
         return False
     return bool(model.get("starting") or model.get("pending"))
 
@@ -59,7 +60,8 @@ def coming_up(status: Thing) -> Iterator[str]:
         if wanted is None and is_new(status):
             yield f"model {model['name']}: how many replicas it needs is not decided yet"
         elif wanted and not model.get("ready") and loads(status, model):
-            yield f"model {model['name']}: its first replica is not ready yet"
+            why = f": {clean(model['blocked'])}" if model.get("blocked") else ""
+            yield f"model {model['name']}: its first replica is not ready yet{why}"
 
 
 def _unknown_yet(status: Thing) -> Iterator[str]:

@@ -34,8 +34,20 @@ class MemoryKiller:
 
 
 def cause_of_end(code: int | None, tail: Sequence[str], killer: MemoryKiller) -> str:
-    """For an engine that nobody had asked to end. `code` `None`: its supervisor was killed."""
-    how = "its supervisor was killed" if code is None else f"exit {code}"
-    if code is not None and (verdict := killer.verdict(code)):
-        how = f"{how}: {verdict}"
-    return f"the engine ended by itself ({how}): {telling_line(tail)}"
+    """For an engine that nobody had asked to end. `code` `None`: its supervisor was killed.
+
+    Who is killed has not said why: what it printed last is told as that, and not as the reason.
+    """
+    verdict = "" if code is None else killer.verdict(code)
+    told = telling_line(tail)
+    if code is None:
+        return f"the engine's supervisor was killed; it had printed last: {told}"
+    if code in _KILLS:
+        how = f"{signal.Signals(-code).name}{f': {verdict}' if verdict else ''}"
+        return f"the engine was killed ({how}); it had printed last: {told}"
+    how = f"exit {code}{f': {verdict}' if verdict else ''}"
+    return f"the engine ended by itself ({how}): {told}"
+
+
+_KILLS = frozenset({-signal.SIGKILL, -signal.SIGTERM})
+"""Exit codes of what somebody else has ended."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from elasticd.settings.accelerators import doubtful_kinds
+from elasticd.settings.advice_streams import stream_advice
 from elasticd.settings.budget_rules import budget_advice
 from elasticd.settings.document import Place
 from elasticd.settings.draft import Draft, Finding
@@ -28,6 +29,7 @@ def advice(draft: Draft, *, look_on_host: bool) -> Iterator[Finding]:
     yield from _pools_for_nobody(draft)
     yield from doubtful_kinds(draft)
     yield from budget_advice(draft)
+    yield from stream_advice(draft)
     for index, model in enumerate(draft.settings.models):
         yield from _cold_start(draft, ("models", index), model)
         yield from _short_memory(("models", index), model)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from elasticd.nearest import choice
 from elasticd.settings.document import Place, Problem, holds_secret
+from elasticd.units import truth_value
 
 _TEXT = "must be text (in quotes, if it looks like a number)"
 _MAPPING = "must be a mapping of keys to values"
@@ -71,7 +72,8 @@ def _message(error: Any, place: Place) -> str:
         return _MESSAGES[kind]
     if kind in ("literal_error", "enum"):
         names = re.findall(r"'([^']*)'", str(context.get("expected", "")))
-        return f"unknown value{_given(given, place)}; {choice(str(given), names)}"
+        text = "" if isinstance(given, bool) else str(given)
+        return f"unknown value{_given(given, place)}; {choice(text, names)}"
     if kind in _BOUNDS:
         limit, words = _BOUNDS[kind]
         return f"must be {words} {context[limit]}{_but(given, place)}"
@@ -84,6 +86,8 @@ def _message(error: Any, place: Place) -> str:
 def _given(given: Any, place: Place) -> str:
     """The value, if it is short and may be shown."""
     shown = isinstance(given, str | int | float) and not holds_secret(place)
+    if shown and isinstance(given, bool):
+        return f" {truth_value(given)}"
     return f" {given if not isinstance(given, str) else given[:60]!r}" if shown else ""
 
 

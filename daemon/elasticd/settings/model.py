@@ -11,7 +11,15 @@ from elasticd.settings.budget import Budget
 from elasticd.settings.engine_env import EnvValue
 from elasticd.settings.sections import Admin, Agent, Gateway, Ray, Section, Weights
 from elasticd.settings.sources import parse_source
-from elasticd.settings.texts import EnvName, ModelName, Name, OptionName, PathText, Texts, Url
+from elasticd.settings.texts import (
+    EnvName,
+    MetadataUrl,
+    ModelName,
+    Name,
+    OptionName,
+    PathText,
+    Texts,
+)
 
 __all__ = ["AUTO", "CommandEngine", "Model", "NodePool", "Scaling", "Section", "Settings"]
 
@@ -62,7 +70,7 @@ class NodePool(Section):
     """How many engines may load at once on one machine; loading takes much memory."""
     notices: Literal["ec2", "gcp", "none"] | None = None
     """Whose metadata service the machines ask whether they will go; default: the provider's own."""
-    metadata_url: Url | None = None
+    metadata_url: MetadataUrl | None = None
     """Where the machines find that service, if not where it usually is: http://HOST[:PORT]."""
     rebalance: Literal["ignore", "replace_first", "drain"] = "replace_first"
     """What a hint that a machine is likelier to go than others leads to: nothing, a drain once it

@@ -25,6 +25,7 @@ _OPTION_RULE: Final = (
 )
 _URL: Final = r"https?://[^\s?#]+"
 _URL_FORM: Final = "http://HOST[:PORT][/PATH] or https, without blanks"
+_METADATA: Final = r"http://[^\s/?#@]+/?"
 _HASH: Final = "sha256:[0-9a-f]{64}"
 
 
@@ -74,6 +75,16 @@ def _url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _metadata_url(value: str) -> str:
+    parts = urlsplit(value)
+    if not re.fullmatch(_METADATA, value) or not parts.hostname or parts.port == 0:
+        raise ValueError(
+            f"not the place of a metadata service: {value[:60]!r}; allowed: http://HOST or "
+            "http://HOST:PORT, without a path (the machines ask known paths there, in the clear)"
+        )
+    return value.rstrip("/")
+
+
 def _schema(pattern: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
 
@@ -89,6 +100,7 @@ OptionName = Annotated[str, AfterValidator(_formed(_OPTION, _OPTION_RULE)), _sch
 PathText = Annotated[str, AfterValidator(known_home)]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
 Url = Annotated[str, AfterValidator(_url), _schema(_URL)]
+MetadataUrl = Annotated[str, AfterValidator(_metadata_url), _schema(_METADATA)]
 
 KeyHash = Annotated[str, BeforeValidator(_key_hash), _schema(_HASH)]
 """`sha256:HEX` of a gateway key."""

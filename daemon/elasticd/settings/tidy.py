@@ -23,6 +23,9 @@ _MEANT = 0.7
 """From here on a value is read under the name that was probably meant."""
 _LIKELY = 0.65
 
+_RETRIES = ("retries", "retry")
+"""What people look for, and what the gateway decides by itself."""
+
 OwnKeys = Callable[[Any], Keys | None]
 """The keys of a provider, by its name; `None`: the provider is not known, nor are its keys."""
 
@@ -109,7 +112,9 @@ class _Tidier:
             return  # only the provider could tell, and there is none
         place = (*at, key)
         allowed = f"allowed here: {', '.join(keys)}"
-        if other >= _LIKELY and other > score:
+        if any(word in key.lower() for word in _RETRIES):
+            self._tell(place, f"how requests are tried again is no setting; remove it; {allowed}")
+        elif other >= _LIKELY and other > score:
             sections = _or(section or "the top of the file" for section, _ in elsewhere)
             meant = elsewhere[0][1]
             which = "it belongs" if meant == key else f"{meant} belongs"
