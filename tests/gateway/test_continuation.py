@@ -15,7 +15,16 @@ from elasticd.routing_table import Endpoint
 from elasticd.traffic import retries
 from elasticd.traffic.retries import RetryBudget
 from tests.bench.stub_engine import chat_context, expected
-from tests.gateway.harness import Stand, StubEngine, error_of, events_of, eventually, stand
+from tests.gateway.harness import (
+    Connection,
+    ScriptedEngine,
+    Stand,
+    StubEngine,
+    error_of,
+    events_of,
+    eventually,
+    stand,
+)
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 CONTEXT = chat_context(MESSAGES)
@@ -92,6 +101,31 @@ async def test_what_goes_on_may_break_off_again() -> None:
     ):
         body = await told(s, max_tokens=20)
         check_whole(body, expected(CONTEXT, 20), seams=2)
+
+
+async def test_a_stream_goes_on_at_once_while_an_earlier_replica_may_still_live(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one that failed before the first byte accepts connections and does not answer."""
+    monkeypatch.setattr("elasticd.gateway.relay._PROBE", 3600.0)
+
+    async def closes(connection: Connection) -> None:
+        connection.writer.close()
+
+    async with (
+        ScriptedEngine(closes) as first,
+        StubEngine(itl_ms=1, fault="rst", fault_after=4) as dying,
+        StubEngine(itl_ms=1) as living,
+        continuing(dying.endpoint("b"), living.endpoint("c")) as s,
+    ):
+        first.deaf = True
+        await s.publish(first.endpoint("a"), continues=True)
+        stream = asyncio.ensure_future(told(s, max_tokens=20))
+        await eventually(lambda: first.connections, "the first has it")
+        await s.publish(dying.endpoint("b"), continues=True)
+        await eventually(lambda: dying.counts["faults"], "the second has lost it")
+        await s.publish(living.endpoint("c"), continues=True)
+        check_whole(await stream, expected(CONTEXT, 20), seams=1)
 
 
 async def test_the_log_tells_who_goes_on_with_a_stream() -> None:

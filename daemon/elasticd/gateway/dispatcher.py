@@ -198,10 +198,8 @@ class Dispatcher:
                 raise failed
             return OutOfReach(str(failed))
         self._note(lease, failed)
-        if journey.doubt is not None and not isinstance(failed, ReplicaRefused | ReplicaLeaving):
-            if await journey.doubt:
-                journey.replay.excuse()
-            journey.doubt = None
+        if not isinstance(failed, ReplicaRefused | ReplicaLeaving):
+            await self._settle(journey)
         if isinstance(failed, ReplicaLost) and not failed.gone and not journey.begun:
             gone = asyncio.ensure_future(self._is_gone(lease))
             if journey.replay.may_fail_once:
@@ -209,6 +207,15 @@ class Dispatcher:
             else:
                 failed.gone = await gone
         return failed
+
+    async def _settle(self, journey: Journey) -> None:
+        """What became of the replica that failed first; a stream goes on without waiting for it."""
+        doubt = journey.doubt
+        if doubt is None or (journey.begun and not doubt.done()):
+            return
+        journey.doubt = None
+        if await doubt:
+            journey.replay.excuse()
 
     async def _try_it(self, lease: Lease, journey: Journey) -> None:
         """Raises `ReplicaFailed`, and `OutOfResources`."""
