@@ -108,9 +108,9 @@ class Desk:
         now = self._now()
         self._perform(self._admission.apply(table, now), now)
 
-    def replica_failed(self, lease: Lease) -> None:
+    def replica_failed(self, endpoint: Endpoint) -> None:
         """Sets the replica aside for a while."""
-        self._admission.failed(lease.endpoint, self._now())
+        self._admission.failed(endpoint, self._now())
 
     def replica_answered(self, lease: Lease) -> None:
         """The replica works."""
@@ -122,13 +122,17 @@ class Desk:
         """Whether there is a replica, full or not, that this request has not tried yet."""
         return self._admission.has_another(lease, self._now())
 
-    def has_room_beside(self, lease: Lease, *, begun: bool) -> bool:
-        """Whether another replica would take the request at once, see `Admission`."""
-        return self._admission.has_room_beside(lease, self._now(), begun=begun)
+    def room_beside(self, lease: Lease, *, begun: bool) -> int:
+        """How many such requests other replicas would take at once, see `Admission`."""
+        return self._admission.room_beside(lease, self._now(), begun=begun)
 
     def others(self, lease: Lease) -> list[Endpoint]:
         """The replicas that could go on with what this one has begun."""
         return self._admission.others(lease, self._now())
+
+    def takes(self, endpoint: Endpoint) -> bool:
+        """Whether the table still sends requests to the replica."""
+        return self._admission.is_open(endpoint)
 
     def is_open(self, lease: Lease) -> bool:
         """Whether the table still sends requests to the lease's replica."""

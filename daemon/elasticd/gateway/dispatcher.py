@@ -9,7 +9,7 @@ says nothing against the replica.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Protocol
 
@@ -41,11 +41,11 @@ from elasticd.gateway.opener import Opener
 from elasticd.gateway.outcomes import Outcomes
 from elasticd.gateway.parsed_answer import Leased
 from elasticd.gateway.refusal import in_shape
+from elasticd.gateway.rehearsal import Asides
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
-from elasticd.gateway.suspicion import Suspects, Suspicion, is_silent
-from elasticd.routing_table import Endpoint
+from elasticd.gateway.suspicion import Suspects, Suspicion, first_sign, is_silent
 from elasticd.traffic.retries import RetryBudget
 from elasticd.traffic.tickets import Ask, Lease
 
@@ -80,7 +80,7 @@ class Dispatcher:
         reports: BrokenReplicas,
         outcomes: Outcomes,
         leaving: Leaving,
-        aside: Callable[[Endpoint], Leased],
+        asides: Asides,
     ) -> None:
         self._config = config
         self._desk = desk
@@ -89,7 +89,7 @@ class Dispatcher:
         self._reports = reports
         self._outcomes = outcomes
         self._leaving = leaving
-        self._aside = aside
+        self._asides = asides
         self._loop = asyncio.get_running_loop()
         self._opener = Opener()
         self._budget = RetryBudget()
@@ -141,6 +141,7 @@ class Dispatcher:
             raise errors.overloaded() from fault
         finally:
             journey.close()
+            self._leaving.over(journey)
             self._budget.end()
         if not journey.refused:
             self._outcomes.answered(call.model)
@@ -170,7 +171,7 @@ class Dispatcher:
                 return
             if isinstance(failure, OutOfReach):
                 await asyncio.sleep(_BREATH)
-            elif isinstance(failure, ReplicaLost | ReplicaSilent | ReplicaLeaving):
+            elif _has_left(journey, failure):
                 journey.left.append(lease.endpoint.replica_id)
             _tell(failure, lease, journey)
             if journey.begun and await journey.go_on(failure):
@@ -233,7 +234,8 @@ class Dispatcher:
         exchange = self._relay.exchange(lease.endpoint, asked)
         run = self._leaving.enter(lease, journey, exchange)
         try:
-            start = self._opener.open(exchange, asked.streamed, self._config)
+            limit = self._first_sign(exchange, asked, journey) if journey.begun else None
+            start = self._opener.open(exchange, asked.streamed, self._config, limit)
             opening = await (journey.reply.patiently(start) if asked.streamed else start)
             self._see(opening, lease, journey)
             if opening.complete and not journey.begun:
@@ -247,6 +249,15 @@ class Dispatcher:
             exchange.close()
             self._leaving.exit(run)
 
+    def _first_sign(self, exchange: Exchange, asked: Call, journey: Journey) -> float:
+        """Seconds in which a replica that is to go on has to tell anybody anything; the third loss
+        is never one on suspicion."""
+        config = self._config
+        if not journey.replay.may_lose_one:
+            return config.idle_timeout
+        patience = first_sign(exchange.pulse, len(asked.body), config.stall_after)
+        return min(config.idle_timeout, patience)
+
     def _see(self, opening: Opening, lease: Lease, journey: Journey) -> None:
         """The start of an answer, if it is one. Raises `ReplicaFailed`."""
         call, replay = journey.call, journey.replay
@@ -259,7 +270,7 @@ class Dispatcher:
         if opening.head.status not in _FAULTS:
             self._desk.replica_answered(lease)
             if replay.suspect is not None:
-                self._desk.replica_failed(replay.suspect)
+                self._desk.replica_failed(replay.suspect.endpoint)
         if journey.left:
             self._outcomes.went_on(call.model, journey.left, begun=journey.begun)
             journey.left.clear()
@@ -276,7 +287,7 @@ class Dispatcher:
             return
         if isinstance(failure, ReplicaSilent) and not self._is_stuck(lease, failure):
             return
-        self._desk.replica_failed(lease)
+        self._desk.replica_failed(lease.endpoint)
         if not isinstance(failure, ReplicaBusy):
             endpoint = lease.endpoint
             self._reports.broken(endpoint.replica_id, endpoint.incarnation, str(failure))
@@ -294,16 +305,25 @@ class Dispatcher:
             now = self._loop.time()
             if not journey.may_be_moved:
                 return False
-            for other in self._desk.others(lease):
-                if not is_silent(self._relay.pulse(other), patience, now):
-                    return journey.would_go_on(partial(self._aside, other)) is True
-            return False
+            others = [
+                other
+                for other in self._desk.others(lease)
+                if not is_silent(self._relay.pulse(other), patience, now)
+            ]
+            return bool(others) and journey.would_go_on(others, self._asides) is True
 
         return Suspicion(exchange.pulse, self._config.stall_after, may_move)
 
     async def _is_gone(self, lease: Lease) -> bool:
         """Whether a connection broke because its replica goes, and not because of its request."""
         return not await self._relay.lives(lease.endpoint) or not self._desk.is_open(lease)
+
+
+def _has_left(journey: Journey, failure: ReplicaFailed) -> bool:
+    """Whether the replica had the request, and has it no more."""
+    if journey.begun:
+        return journey.streams_here
+    return isinstance(failure, ReplicaLost | ReplicaSilent | ReplicaLeaving)
 
 
 def _give(reply: Reply, opening: Opening) -> None:

@@ -64,6 +64,10 @@ class ReplicaLost(ReplicaFailed):
     gone = False
 
 
+class ReplicaOdd(ReplicaLost):
+    """It lives, and answers a question of ours with what is no answer."""
+
+
 class ReplicaSilent(ReplicaFailed):
     """It sent nothing for so many seconds. `everywhere`: to none of its streams."""
 

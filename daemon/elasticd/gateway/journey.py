@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import NoReturn
 
 import structlog
@@ -18,14 +18,21 @@ from elasticd.gateway.continuation.parsed import ParsedSeam
 from elasticd.gateway.continuation.record import Unreadable
 from elasticd.gateway.continuation.seam import Rest, Seam
 from elasticd.gateway.continuation.terms import Kind, NotContinued, Terms, parsed_terms
-from elasticd.gateway.failures import Opening, ReplicaFailed, ReplicaLost, ReplicaSilent
+from elasticd.gateway.failures import (
+    Opening,
+    ReplicaFailed,
+    ReplicaLost,
+    ReplicaRefused,
+    ReplicaSilent,
+)
 from elasticd.gateway.http.exchange import Exchange, Sink
 from elasticd.gateway.parsed_answer import Leased, ParsedAnswer
 from elasticd.gateway.passage import Passage
-from elasticd.gateway.rehearsal import Rehearsal
+from elasticd.gateway.rehearsal import Asides, Rehearsal
 from elasticd.gateway.replay import Replay
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.sse import EventFramer
+from elasticd.routing_table import Endpoint
 from elasticd.traffic.leaving import Running
 
 _log = structlog.get_logger("elasticd.gateway")
@@ -83,9 +90,10 @@ class Journey:
         self._rehearsal: Rehearsal | None = None
 
     def close(self) -> None:
-        """It is over."""
+        """It is over, or has left its first replica: what a rehearsal would find out is void."""
         if self._rehearsal is not None:
             self._rehearsal.cancel()
+            self._rehearsal = None
 
     @property
     def movable(self) -> bool:
@@ -96,19 +104,18 @@ class Journey:
             return False
         return self._rehearsal is None or self._rehearsal.sure is not False
 
-    def would_go_on(self, leased: Callable[[], Leased]) -> bool | None:
+    def would_go_on(self, endpoints: Iterable[Endpoint], asides: Asides) -> bool | None:
         """Whether another replica could go on from here; `None`: not known yet, ask again.
 
-        `leased`: a replica of the same spec that can be asked what it makes of the request.
+        `endpoints`: replicas of the same spec that can be asked what they make of the request.
         """
         if not self.begun or self._question is not None or self._parsed is not None:
             return True  # by what is asked from now on it has come this far
         if self._seam is None:
             return False
-        rehearsal = self._rehearsal
-        if rehearsal is None or (rehearsal.sure is None and rehearsal.is_over):
-            rehearsal = self._rehearsal = Rehearsal(self.call, self._seam, leased())
-        return rehearsal.sure
+        if self._rehearsal is None:
+            self._rehearsal = Rehearsal(self.call, self._seam)
+        return self._rehearsal.look(endpoints, asides)
 
     def progress(self, now: float, usual: float | None) -> Running:
         """How far the stream has come by `now` (loop time)."""
@@ -132,6 +139,7 @@ class Journey:
 
     def asked(self, facts: EngineFacts | None) -> Call | None:
         """What a replica of which these facts are known is asked; `None`: to render, first."""
+        self._here = None
         if self._question is not None:
             return self._question
         if self._parsed is not None:
@@ -169,8 +177,15 @@ class Journey:
                 await self._parsed.stream(leased, exchange, opening.data)
             except Unreadable as bad:
                 self._give_up(self._loss, str(bad))
+            except ReplicaRefused as refused:  # a question beside the stream: it had that
+                raise ReplicaLost(str(refused)) from refused
         else:
             await self._pass_on(exchange, opening)
+
+    @property
+    def streams_here(self) -> bool:
+        """Whether the replica that is asked now has had a part in the stream."""
+        return self._here is not None
 
     def may_wait_for_room(self) -> bool:
         """Whether it is worth trying again where our own machine lacked something."""
@@ -187,6 +202,7 @@ class Journey:
 
         Raises `ApiError` where the stream ends here.
         """
+        self.close()
         seam, self._loss = self._seam, failure
         if seam is None:
             self._give_up(failure, self._why_not)

@@ -6,13 +6,12 @@ Nothing of it costs a request more than one entry in a set, as long as its repli
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from elasticd.gateway.failures import ReplicaLeaving
-from elasticd.gateway.parsed_answer import Leased
+from elasticd.gateway.rehearsal import Asides
 from elasticd.routing_table import Endpoint, ReplicaKey, RoutingTable, Tier
 from elasticd.traffic.leaving import LAST, Running, leaving
 from elasticd.traffic.tickets import Lease
@@ -35,15 +34,16 @@ class Progresses(Protocol):
 
     @property
     def movable(self) -> bool: ...
-    def would_go_on(self, leased: Callable[[], Leased]) -> bool | None: ...
+    def would_go_on(self, endpoints: Iterable[Endpoint], asides: Asides) -> bool | None: ...
     def progress(self, now: float, usual: float | None) -> Running: ...
     def length(self) -> int | None: ...
 
 
 class Room(Protocol):
-    """Who knows whether another replica could take a request at once."""
+    """Who knows how many requests other replicas could take at once, and which those are."""
 
-    def has_room_beside(self, lease: Lease, *, begun: bool) -> bool: ...
+    def room_beside(self, lease: Lease, *, begun: bool) -> int: ...
+    def others(self, lease: Lease) -> list[Endpoint]: ...
 
 
 class Run:
@@ -69,19 +69,23 @@ class _Going:
 class Leaving:
     """Everything that runs, and the replicas that are to go."""
 
-    def __init__(self, room: Room, aside: Callable[[Endpoint], Leased]) -> None:
+    def __init__(self, room: Room, asides: Asides) -> None:
         self._room = room
-        self._aside = aside
+        self._asides = asides
         self._loop = asyncio.get_running_loop()
         self._going: dict[ReplicaKey, _Going] = {}
         self._ending: frozenset[ReplicaKey] = frozenset()
         self._usual: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._runs: dict[ReplicaKey, set[Run]] = {}
+        self._between: dict[Progresses, str] = {}
+        """Those that have left and have no other replica yet, by model."""
 
     def enter(self, lease: Lease, journey: Progresses, exchange: Leaves) -> Run:
         """A replica is asked; to be followed by `exit`, whatever comes of it."""
         run = Run(lease, journey, exchange)
+        if self._between:
+            self._between.pop(journey, None)
         runs = self._runs.get(run.key)
         if runs is None:
             self._runs[run.key] = {run}
@@ -95,6 +99,11 @@ class Leaving:
         runs.discard(run)
         if not runs:
             del self._runs[run.key]
+
+    def over(self, journey: Progresses) -> None:
+        """It has its answer, or will get none."""
+        if self._between:
+            self._between.pop(journey, None)
 
     def ended(self, model: str, journey: Progresses) -> None:
         """An answer is complete: one more measure of how long they are."""
@@ -151,12 +160,16 @@ class Leaving:
             if not last and not self._may_leave(run, views[at]):
                 continue
             going.moved_at = now
+            self._between[run.journey] = run.lease.ticket.ask.model
             run.exchange.leave(
                 ReplicaLeaving(f"it is to go in {max(0.0, going.cut_at - now):.1f} s")
             )
 
     def _may_leave(self, run: Run, view: Running) -> bool:
         """Whether it would be answered elsewhere, and at once."""
-        if not self._room.has_room_beside(run.lease, begun=view.begun):
+        room, lease = self._room, run.lease
+        coming = list(self._between.values()).count(lease.ticket.ask.model)
+        if room.room_beside(lease, begun=view.begun) <= coming:
             return False
-        return run.journey.would_go_on(partial(self._aside, run.lease.endpoint)) is True
+        asked = [lease.endpoint, *room.others(lease)]
+        return run.journey.would_go_on(asked, self._asides) is True

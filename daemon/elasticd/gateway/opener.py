@@ -15,7 +15,7 @@ from elasticd.gateway.failures import (
 from elasticd.gateway.http.exchange import Exchange
 from elasticd.gateway.refusal import in_shape
 from elasticd.gateway.sse import EventFramer
-from elasticd.gateway.stall import Stalled, Stalls
+from elasticd.gateway.stall import PASSED_OVER, Stalled, Stalls
 
 _DATA, _END = b"data:", b"data: [DONE]"
 
@@ -33,17 +33,24 @@ class Opener:
         """Stops looking for silent replicas."""
         self._stalls.close()
 
-    async def open(self, exchange: Exchange, streamed: bool, config: GatewayConfig) -> Opening:
+    async def open(
+        self, exchange: Exchange, streamed: bool, config: GatewayConfig, limit: float | None = None
+    ) -> Opening:
         """Up to the first whole event of a stream, or the end of any other answer. Raises
-        `ReplicaFailed`, also for an answer in which the engine says that it is going."""
+        `ReplicaFailed`, also for an answer in which the engine says that it is going.
+
+        `limit`: seconds that the replica may tell nobody anything; then it is found silent to all.
+        """
+        within = config.first_byte_timeout if limit is None else limit
         try:
-            with self._stalls.first_byte_within(config.first_byte_timeout, exchange.pulse):
+            with self._stalls.first_byte_within(within, exchange.pulse):
                 head = await exchange.open()
                 opening = _at_once(exchange, head, config.answer_buffer)
                 if opening is None:
                     opening = await _read(exchange, head, streamed, config.answer_buffer)
         except Stalled as stalled:
-            raise ReplicaSilent(stalled.seconds) from stalled
+            everywhere = limit is not None and stalled.seconds < PASSED_OVER * within
+            raise ReplicaSilent(stalled.seconds, everywhere=everywhere) from stalled
         failure = failure_told(opening.head.status, opening.data)
         if failure is not None:
             raise failure

@@ -15,10 +15,19 @@ from elasticd.gateway.call import Call
 from elasticd.gateway.continuation.kept import Broken
 from elasticd.gateway.continuation.parsed import DERENDER, GENERATE, REASONING, RENDER, ParsedSeam
 from elasticd.gateway.continuation.record import Unreadable
-from elasticd.gateway.failures import ReplicaBusy, ReplicaLost, failure_told
+from elasticd.gateway.failures import (
+    ReplicaBusy,
+    ReplicaLost,
+    ReplicaOdd,
+    ReplicaSilent,
+    failure_told,
+)
 from elasticd.gateway.http.exchange import Exchange
 from elasticd.gateway.reply import Reply
 from elasticd.gateway.sse import EventFramer
+
+_LONGEST = 64 * 1024 * 1024
+"""Bytes of such an answer: a rendering has some ten for each token of the prompt."""
 
 _PACE = 0.1
 """Seconds from one question for parsed ids to the next; longer where each answer takes long, so
@@ -27,19 +36,23 @@ that these take at most half of the engine's time: it parses all ids so far agai
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """The replica that goes on. `silence`: seconds it may say nothing to a question."""
+    """The replica that goes on. `patience`: seconds it has for the whole answer to a question."""
 
     exchange: Callable[[Call], Exchange]
-    silence: float
+    patience: float
 
     async def ask(self, call: Call) -> bytes:
-        """A whole answer. Raises `ReplicaFailed`."""
-        async with self.exchange(call) as exchange:
-            exchange.limit_silence(self.silence)
-            head = await exchange.open()
-            told = bytearray()
-            while data := await exchange.read():
-                told += data
+        """A whole answer. Raises `ReplicaFailed`; `ReplicaOdd` for one that is none."""
+        told = bytearray()
+        try:
+            async with asyncio.timeout(self.patience), self.exchange(call) as exchange:
+                head = await exchange.open()
+                while data := await exchange.read():
+                    told += data
+                    if len(told) > _LONGEST:
+                        raise ReplicaOdd(f"its answer to {call.target} has no end")
+        except TimeoutError as late:
+            raise ReplicaSilent(self.patience) from late
         if head.status == 200:
             return bytes(told)
         failure = failure_told(head.status, bytes(told))
@@ -47,7 +60,7 @@ class Leased:
             failure = ReplicaBusy("status 503")
         words = f"status {head.status} from {call.target}: {told[:300].decode('utf-8', 'replace')}"
         # Its like has answered this request before: what it has against it is its own.
-        raise failure or ReplicaLost(words)
+        raise failure or ReplicaOdd(words)
 
 
 class ParsedAnswer:

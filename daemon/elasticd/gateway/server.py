@@ -12,7 +12,6 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +19,7 @@ import structlog
 
 from elasticd.clock import Clock
 from elasticd.errors import ElasticdError
+from elasticd.gateway.aside import Aside
 from elasticd.gateway.config import GatewayConfig
 from elasticd.gateway.continuation.engines import Engines
 from elasticd.gateway.desk import Desk
@@ -32,14 +32,13 @@ from elasticd.gateway.keys import KeyRing
 from elasticd.gateway.leaving import Leaving
 from elasticd.gateway.loop import calm_garbage_collection
 from elasticd.gateway.outcomes import Outcomes
-from elasticd.gateway.parsed_answer import Leased
 from elasticd.gateway.relay import Relay
 from elasticd.gateway.reporter import Reporter
 from elasticd.gateway.table_store import load_table
 from elasticd.ops import limits
 from elasticd.ops.door import Door
 from elasticd.ops.inherited import BACKLOG, bound, inherited
-from elasticd.routing_table import Endpoint, RoutingTable
+from elasticd.routing_table import RoutingTable
 from elasticd.threads import in_thread
 from elasticd.traffic.admission import Admission
 
@@ -142,10 +141,8 @@ class Gateway:
             desk = Desk(admission, clock.now, reporter.poke)
             stack.callback(desk.close)
 
-            def aside(endpoint: Endpoint) -> Leased:
-                return Leased(partial(relay.aside, endpoint), self.config.idle_timeout)
-
-            leaving = Leaving(desk, aside)
+            asides = Aside(relay, desk, reporter)
+            leaving = Leaving(desk, asides)
             stack.callback(leaving.close)
             loop = asyncio.get_running_loop()
             self.engines = engines = Engines(relay)
@@ -161,7 +158,7 @@ class Gateway:
             if table is not None:
                 apply(table)
             self._dispatcher = Dispatcher(
-                config, desk, relay, engines, reporter, outcomes, leaving, aside
+                config, desk, relay, engines, reporter, outcomes, leaving, asides
             )
             stack.callback(self._dispatcher.close)
             self._keys = KeyRing(config.api_keys)

@@ -78,6 +78,13 @@ def excuse(pulse: Pulse) -> float:
     return sum(earlier) / PROMPT_PACE
 
 
+def first_sign(pulse: Pulse, size: int, floor: float) -> float:
+    """Seconds in which a replica that is to go on with a stream has to tell anybody anything, with
+    a prompt of so many bytes: twice the silence that would be suspicious, and all its prompts."""
+    waiting = size + sum(size for _, size in pulse.asked.values())
+    return 2 * floor + waiting / PROMPT_PACE
+
+
 class Suspects:
     """Which replica was ejected on suspicion, by model, and when."""
 

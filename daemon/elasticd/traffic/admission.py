@@ -186,16 +186,15 @@ class Admission:
         tried = lease.ticket.tried | {lease.endpoint.replica_key}
         return route is not None and self._router.usable(route, now, tried)
 
-    def has_room_beside(self, lease: Lease, now: float, *, begun: bool) -> bool:
-        """Whether another replica would take the request at once. `begun`: one of the same spec,
-        for it goes on with what this one has begun."""
+    def room_beside(self, lease: Lease, now: float, *, begun: bool) -> int:
+        """How many such requests other replicas, which stay, would take at once. `begun`: those of
+        the same spec, for they go on with what this one has begun."""
         route = self._routes.get(lease.ticket.ask.model)
         if route is None or self._waits(route.model):
-            return False
+            return 0
         tried = lease.ticket.tried | {lease.endpoint.replica_key}
         spec_hash = lease.endpoint.spec_hash if begun else ""
-        other = self._router.choose(route, tried, now, spec_hash)
-        return other is not None and other.replica_key not in tried and other.cut_at is None
+        return self._router.room(route, tried, now, spec_hash)
 
     def others(self, lease: Lease, now: float) -> list[Endpoint]:
         """Replicas, full or not, that could go on with what the lease's one has begun."""

@@ -101,6 +101,19 @@ class Router:
                     best, least = endpoint, load
         return best
 
+    def room(
+        self, route: ModelRoute, beside: Set[ReplicaKey], now: float, spec_hash: str = ""
+    ) -> int:
+        """Free slots of the replicas of the route, but those `beside` and those that are to go.
+
+        `spec_hash`: of what they must be; empty: of any.
+        """
+        return sum(
+            max(0, endpoint.slots - self.in_flight(endpoint))
+            for endpoint in self.able(route, now, beside)
+            if endpoint.cut_at is None and spec_hash in ("", endpoint.spec_hash)
+        )
+
     def usable(self, route: ModelRoute, now: float, beside: Set[ReplicaKey] = frozenset()) -> bool:
         """Whether any replica of the route, but those `beside`, takes requests, full or not."""
         return any(True for _ in self.able(route, now, beside))
