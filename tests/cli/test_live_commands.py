@@ -179,6 +179,21 @@ def test_events_follow_tells_what_comes(controller: Controller, socket: tuple[st
     assert (errors, process.returncode) == ("", 0)
 
 
+def test_a_follower_of_a_quiet_hour_is_told_of_nothing_before_it(
+    controller: Controller, socket: tuple[str, str]
+) -> None:
+    controller.write(time.time() - 7200, (), [("node:n", "long ago")])
+    process = started("events", "--follow", "--since", "1m", *socket)
+    try:
+        assert process.stdout is not None
+        assert all(controller.looked.acquire(timeout=20.0) for _ in range(2))  # it waits now
+        controller.write(time.time(), (), [("node:n", "news")])
+        assert "news" in process.stdout.readline()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20.0)
+
+
 def test_a_node_is_drained_within_two_minutes_unless_told_and_taken_back(
     controller: Controller, socket: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

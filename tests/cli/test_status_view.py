@@ -343,6 +343,20 @@ def test_a_hold_is_told_and_is_nothing_wrong() -> None:
     assert is_fine(status)
 
 
+def test_a_replica_that_takes_no_requests_is_told() -> None:
+    status = sample_status()
+    status["replicas"][0]["closed_for"] = 2.0
+    assert is_fine(status), "most come back in a moment"
+    status["replicas"][0]["closed_for"] = 40.0
+    assert "! replica k3f9-4-3 of tiny: takes no requests for 40s" in shown(status)
+
+
+def test_failed_starts_of_a_roll_out_are_no_history() -> None:
+    status = sample_status()
+    status["models"][0].update(ready=2, failures=2, last_cause="exit 2", outdated=2)
+    assert "! model tiny: 2 failed starts in a row, last: exit 2" in shown(status)
+
+
 def test_of_an_old_state_nothing_is_called_healthy() -> None:
     text = "\n".join(render(sample_status(), 100, Paint(False), old=True))
     assert "LAST KNOWN STATE" in text.splitlines()[0]

@@ -226,3 +226,15 @@ def test_what_is_lost_after_a_drain_was_taken_back_is_not_charged_to_it() -> Non
     world.step(RequestsMoved(replica_id, 2, 6, 0, 3))
     out = told(world)
     assert (out["finished"], out["continued"], out["lost"]) == (1, 2, 3), "those since"
+
+
+def test_what_was_counted_outlives_the_controller_and_the_gateway() -> None:
+    world = serving()
+    _, replica_id = noticed(world, 60.0)
+    world.step(RequestsMoved(replica_id, 2, 5, 1, 1))
+    world.restart()
+    world.start()
+    world.step(GatewayBegan(), RequestsMoved(replica_id, 1, 0, 0, 0))
+    out = told(world)
+    counts = out["finished"], out["continued"], out["restarted"], out["lost"]
+    assert counts == (2, 5, 1, 1)

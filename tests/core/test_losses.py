@@ -105,6 +105,24 @@ def test_an_endpoint_opens_again_only_where_the_engine_answered_since(answers: b
     assert (replica_id in world.open_endpoints()) == answers
 
 
+def test_an_engine_that_answers_nothing_gets_no_requests_until_it_does() -> None:
+    """Also one that is idle, of which nobody else would notice."""
+    world = serving(stall_timeout=300.0)
+    replica_id = world.open_endpoints()[0]
+    fine = world.replicas[replica_id]
+    for seconds, is_open in ((6.0, True), (16.0, False)):
+        world.replicas[replica_id] = replace(fine, answers=False, stalled_for=seconds)
+        world.now += 10.0
+        world.step(world.observed())
+        assert (replica_id in world.open_endpoints()) == is_open
+    [shown] = [r for r in world.core.status(world.now)["replicas"] if r["id"] == replica_id]
+    assert shown["closed_for"] == 0.0
+    world.replicas[replica_id] = fine
+    world.now += 10.0
+    world.step(world.observed())
+    assert replica_id in world.open_endpoints()
+
+
 def test_what_waits_for_a_model_that_failed_does_not_wait_for_a_node() -> None:
     world = World([model(start_attempts=1)])
     world.start()

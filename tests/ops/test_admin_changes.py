@@ -27,6 +27,10 @@ NODES = [
     {"id": "node-ab12-1-12", "phase": "draining"},
     {"id": "node-ab12-1-3", "phase": "terminating", "reason": "no replica for 120 s"},
     {"id": "node-ab12-1-4", "phase": "requested"},
+    {
+        **{"id": "node-cd34-1-5", "phase": "draining", "reason": "interruption notice of 30 s"},
+        **{"seconds_left": 22.0, "drain_asked": False},
+    },
 ]
 
 
@@ -79,6 +83,11 @@ async def test_a_node_may_be_named_by_an_unmistakable_beginning(
     [
         ("node-ab12-1-9/drain", 404, "did you mean `node-ab12-1-"),
         ("zzz/drain", 404, "nodes there are: node-ab12-1-1, node-ab12-1-12, node-ab12-1-4"),
+        (
+            "node-cd34-1-5/undrain",
+            409,
+            "nobody asked for the drain of node node-cd34-1-5: interrup",
+        ),
         ("node-ab12-1-3/drain", 409, "is terminating already: no replica for 120 s"),
         ("node-ab12-1-4/drain", 409, "has no machine yet"),
         ("node-ab12-1-1/undrain", 409, "is ready, not draining"),
@@ -91,6 +100,11 @@ async def test_a_drain_that_cannot_be_is_refused_and_says_why(
     assert code == status
     assert told in body["error"]
     assert controller.emitted == []
+
+
+async def test_of_two_ends_the_earlier_is_told_to_who_asks_for_a_later_one(ask: Any) -> None:
+    status, body = await ask("/api/v1/nodes/node-cd34-1-5/drain", seconds=600)
+    assert (status, body["seconds"]) == (202, 22.0)
 
 
 @pytest.mark.parametrize("seconds", [-1, True, "2m", [1]])

@@ -47,7 +47,7 @@ def add_to(commands: Commands) -> None:
         "replicas that still live, and what was started for them elsewhere ends when it is not\n"
         "needed. What the provider itself announced still holds.",
         examples=["elasticd undrain n-1a2b3c4d-29000000-4"],
-        exits="0 the daemon took it · 1 the node is not draining · 2 no such node,\n"
+        exits="0 the daemon took it · 1 nobody has asked for its drain · 2 no such node,\n"
         "wrong usage · 3 daemon not reachable",
     )
     for parser, call in ((drain_parser, drain), (undrain_parser, undrain)):
@@ -76,8 +76,10 @@ def drain(args: argparse.Namespace) -> int:
     answer = client.drain(args.node, args.deadline, asked_by())
     if not args.json:
         node = answer.get("node_id", args.node)
+        left = float(answer.get("seconds", args.deadline))
+        sooner = ", an earlier end holds" if left < args.deadline - 1.0 else ""
         say(
-            f"{node} drains, {age(args.deadline)} for what still runs; "
+            f"{node} drains, {age(left)} for what still runs{sooner}; "
             f"`elasticd undrain {node}` takes it back"
         )
     return tell_outcome(args, client, answer, args.deadline)

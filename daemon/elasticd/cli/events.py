@@ -62,7 +62,7 @@ def events(args: argparse.Namespace) -> int:
         return _from_file(args, silent, since)
     if args.follow:
         try:
-            _follow(client, last, args)
+            _follow(client, last, since, args)
         except KeyboardInterrupt:
             return 0
     return 0
@@ -78,12 +78,15 @@ def _show_past(client: AdminClient, since: float, args: argparse.Namespace) -> i
     return seq
 
 
-def _follow(client: AdminClient, seq: int, args: argparse.Namespace) -> None:
-    """Goes on from `seq`, also across a restart of the daemon; ends with Ctrl-C."""
+def _follow(client: AdminClient, seq: int, since: float, args: argparse.Namespace) -> None:
+    """Goes on from `seq`, also across a restart of the daemon; ends with Ctrl-C.
+
+    `since` holds on: where nothing was told yet, `seq` is before all that there is.
+    """
     away = False
     while True:
         try:
-            answer = client.events(since_seq=seq, wait=_WAIT)
+            answer = client.events(since_seq=seq, since=since, wait=_WAIT)
         except NotReachable as silent:
             if not away:
                 tell(f"{silent}; asking again")

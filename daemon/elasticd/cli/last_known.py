@@ -38,7 +38,7 @@ class LastKnown:
         return {**_aged(self.status, seconds), "at": self.at + seconds}
 
 
-_GROWS, _SHRINKS = frozenset({"age", "dead_for"}), frozenset({"seconds_left"})
+_GROWS, _SHRINKS = frozenset({"age", "dead_for", "closed_for"}), frozenset({"seconds_left"})
 
 
 def _aged(value: Any, seconds: float) -> Any:

@@ -29,6 +29,10 @@ STANDSTILL = 5.0
 """Seconds in which an engine has had requests and nothing moved, after which it is not taken for
 healthy, whatever its health check says. Most replicas are closed for being silent before that."""
 
+SILENT_AFTER = 15.0
+"""Seconds without an answer to a health check after which an engine gets no requests: a busy one
+answers late, and has no less to do."""
+
 VANISHED_AFTER = 15.0
 """Seconds after an order was taken before absence from a complete report says anything."""
 
@@ -240,6 +244,11 @@ def _check_health(state: State, step: Step, replica: Replica, seen: ReplicaSeen)
         fail_replica(state, step, replica, f"stalled: no token for {seen.stalled_for:.0f} s")
         return
     broken = replica.broken_at
+    silent = not seen.answers and (seen.stalled_for or 0.0) >= SILENT_AFTER
+    if silent and broken is None:
+        state.fleet.put_replica(replace(replica, broken_at=step.now))
+        step.because(f"replica:{replica.id}", "its engine does not answer: endpoint closed")
+        return
     moves = seen.stalled_for is None or seen.stalled_for < STANDSTILL
     healthy = seen.phase == "ready" and moves and seen.answers
     if broken is not None and healthy and step.now - broken >= REOPEN_AFTER:

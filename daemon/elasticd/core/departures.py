@@ -37,16 +37,7 @@ def on_requests_moved(state: State, event: RequestsMoved) -> None:
     gateway that has started again counts anew."""
     if state.fleet.replica(event.replica_id) is None:
         return
-    known = state.moved.get(event.replica_id)
-    if known is not None:
-        event = RequestsMoved(
-            event.replica_id,
-            max(event.finished, known.finished),
-            max(event.continued, known.continued),
-            max(event.restarted, known.restarted),
-            max(event.lost, known.lost),
-        )
-    state.moved[event.replica_id] = event
+    state.moved[event.replica_id] = _highest(event, state.moved.get(event.replica_id))
 
 
 def on_gateway_began(state: State) -> None:
@@ -58,23 +49,36 @@ def on_gateway_began(state: State) -> None:
 
 def departures(state: State, now: float) -> list[dict[str, Any]]:
     """All departures that are still told, oldest first; ages and durations in seconds."""
-    return [_view(d, _counts(state, d), now) for d in state.departures.values()]
+    return [_view(d, _counts(d), now) for d in state.departures.values()]
 
 
-def _counts(state: State, departure: Departure) -> list[int]:
+def _counts(departure: Departure) -> list[int]:
     """Requests by what became of them: finished, continued, restarted, lost."""
-    known = departure.after if departure.back else _known(state, departure)
     before = {moved.replica_id: _numbers(moved) for moved in departure.before}
     sums = [0, 0, 0, 0]
-    for moved in known:
+    for moved in departure.counted:
         earlier = before.get(moved.replica_id, (0, 0, 0, 0))
         # A gateway that has started again counts anew.
         sums = [s + max(0, n - e) for s, n, e in zip(sums, _numbers(moved), earlier, strict=True)]
     return sums
 
 
-def _known(state: State, departure: Departure) -> tuple[RequestsMoved, ...]:
-    return tuple(state.moved[r] for r in departure.replicas if r in state.moved)
+def _counted(state: State, departure: Departure) -> Departure:
+    """With what is known now; an earlier life of the controller, or of the gateway, may have known
+    more."""
+    counted = {moved.replica_id: moved for moved in departure.counted}
+    for replica_id in departure.replicas:
+        if (moved := state.moved.get(replica_id)) is not None:
+            counted[replica_id] = _highest(moved, counted.get(replica_id))
+    told = tuple(counted.values())
+    return departure if told == departure.counted else replace(departure, counted=told)
+
+
+def _highest(one: RequestsMoved, other: RequestsMoved | None) -> RequestsMoved:
+    if other is None:
+        return one
+    numbers = map(max, _numbers(one), _numbers(other))
+    return RequestsMoved(one.replica_id, *numbers)
 
 
 def _numbers(moved: RequestsMoved) -> tuple[int, int, int, int]:
@@ -97,7 +101,7 @@ def _begin(state: State, step: Step, node: Node) -> None:
         models=tuple(sorted({r.model for r in served})),
         replicas=tuple(r.id for r in served),
         notice=node.cut_at - step.now if drains and node.cut_at is not None else None,
-        before=earlier.after if earlier is not None else (),
+        before=earlier.counted if earlier is not None else (),
     )
 
 
@@ -113,11 +117,14 @@ def _is_over(departure: Departure) -> bool:
 
 
 def _followed(state: State, step: Step, departure: Departure) -> Departure:
-    if departure.back or _is_over(departure):
+    if departure.back:
+        return departure
+    departure = _counted(state, departure)
+    if _is_over(departure):
         return departure
     node = state.fleet.node(departure.node_id)
     if node is not None and node.phase is NodePhase.READY:
-        return replace(departure, back=True, after=_known(state, departure))
+        return replace(departure, back=True)
     if node is not None and node.phase is NodePhase.DRAINING and node.cut_at is not None:
         notice = node.cut_at - departure.began
         if departure.notice is None or notice < departure.notice:

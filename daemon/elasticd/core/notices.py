@@ -120,7 +120,7 @@ def _hear(state: State, step: Step, node: Node, notice: NoticeSeen) -> None:
     left = notice.seconds_left
     if notice.kind != REBALANCE:
         seconds = 0.0 if left is None else left
-        why = f"{notice.kind} notice, {seconds:.0f} s left"
+        why = f"{notice.kind} notice of {seconds:.0f} s"
         take_out(state, step, node, notice.notice_id, seconds, why)
         return
     hint = Hint(notice.notice_id, None if left is None else step.now + left)

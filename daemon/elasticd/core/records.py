@@ -137,8 +137,8 @@ class Departure:
     seconds from its beginning to its end, `None` where it went without. `ended_at`: its machine was
     told to end, or is gone. `whole_at`: all models had as many ready replicas as they should.
     `back`: it was taken back before its end. `partial`: the gateway began anew meanwhile, so there
-    were more requests than are counted. `after`: what the gateway had counted by the time it was
-    taken back; `before`: that of an earlier departure of the node.
+    were more requests than are counted. `counted`: what the gateway has counted of each replica,
+    until it was taken back; `before`: that of an earlier departure of the node.
     """
 
     node_id: str
@@ -152,4 +152,4 @@ class Departure:
     back: bool = False
     partial: bool = False
     before: tuple[RequestsMoved, ...] = ()
-    after: tuple[RequestsMoved, ...] = ()
+    counted: tuple[RequestsMoved, ...] = ()

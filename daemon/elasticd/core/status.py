@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from elasticd.core.departures import departures
+from elasticd.core.drain import OPERATOR
 from elasticd.core.fleet import Node, Replica
 from elasticd.core.lifecycle import LIVE, NODE_COMING, NODE_PAID, NodePhase, ReplicaPhase
 from elasticd.core.notices import told_hint
@@ -118,6 +119,7 @@ def _node(state: State, node: Node, used: int, now: float) -> dict[str, Any]:
             else None
         ),
         "dead_for": _age(node.dead_since, now),
+        "drain_asked": OPERATOR in node.notices,
         "log_tail": list(node.log_tail),
     }
 
@@ -131,18 +133,26 @@ def _replica(state: State, replica: Replica, now: float) -> dict[str, Any]:
         "phase": replica.phase.value,
         "since": replica.since,
         "age": now - replica.created,
-        "phase_age": now - (replica.loading_since or replica.since),
+        "phase_age": now - _phase_since(replica),
         "ended_age": now - replica.since if replica.phase is ReplicaPhase.STOPPED else None,
         "last_seen_age": _age(state.seen.get(replica.id), now),
         "usual": _usual_start(state, replica),
         "spec_hash": replica.spec_hash,
         "load_phase": replica.load_phase,
+        "closed_for": _age(replica.broken_at, now) if replica.phase is ReplicaPhase.READY else None,
         "waits_for": _waits_for(state, replica),
         "url": replica.url,
         "gpus": replica.gpus,
         "cause": replica.cause,
         "log_tail": list(replica.log_tail),
     }
+
+
+def _phase_since(replica: Replica) -> float:
+    """A start is counted from when its engine loads, once its weights are there."""
+    if replica.phase is ReplicaPhase.STARTING and replica.loading_since is not None:
+        return replica.loading_since
+    return replica.since
 
 
 def _waits_for(state: State, replica: Replica) -> str:

@@ -95,8 +95,10 @@ class Changing:
             raise Refused(
                 409, f"node {node['id']} has no machine yet; drain it once the provider gave one"
             )
+        left = node.get("seconds_left")
+        told = seconds if left is None else min(seconds, left)  # the earlier end holds
         return await self._accept(
-            DrainRequested(node["id"], seconds, asker(body)), node_id=node["id"], seconds=seconds
+            DrainRequested(node["id"], seconds, asker(body)), node_id=node["id"], seconds=told
         )
 
     async def undrain(self, request: web.Request) -> web.Response:
@@ -104,6 +106,11 @@ class Changing:
         node = self._node(request.match_info["node"])
         if node["phase"] != "draining":
             raise Refused(409, f"node {node['id']} is {node['phase']}, not draining")
+        if not node.get("drain_asked", True):
+            why = node.get("reason") or "for a reason of its own"
+            raise Refused(
+                409, f"nobody asked for the drain of node {node['id']}: {why}; that holds"
+            )
         return await self._accept(UndrainRequested(node["id"], asker(body)), node_id=node["id"])
 
     async def scale(self, request: web.Request) -> web.Response:

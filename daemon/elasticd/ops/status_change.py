@@ -10,7 +10,17 @@ _DURATION = re.compile(r"\b\d+(?:\.\d+)?(?:ms| ?s|m|h|d)(?:\d+[smh])?\b")
 
 _MOVING = frozenset(
     {
-        *("at", "age", "seconds_left", "dead_for", "uptime", "rounds", "usual", "running_for"),
+        *(
+            "at",
+            "age",
+            "seconds_left",
+            "dead_for",
+            "closed_for",
+            "uptime",
+            "rounds",
+            "usual",
+            "running_for",
+        ),
         *("today", "day_ends_in"),
     }
 )

@@ -23,7 +23,7 @@ _MORE = "; the gateway has started again meanwhile: what it had under way is not
 def counts(departure: Mapping[str, Any]) -> str:
     """What became of its requests."""
     if all(departure.get(name) == 0 for name in _COUNTS):
-        return "no request was under way"
+        return "no request was finished, moved or lost"
     return ", ".join(f"{known(departure.get(name))} {words}" for name, words in _COUNTS.items())
 
 

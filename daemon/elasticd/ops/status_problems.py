@@ -19,6 +19,9 @@ Thing = Mapping[str, Any]
 _STALE = 30.0
 """Seconds after which the agent's silence is worth telling; it reports at least every few."""
 
+_CLOSED = 5.0
+"""Seconds after which a replica that is set aside is worth telling; most come back in two."""
+
 _SLOW_RELOAD = 2.0
 """Seconds after which a reload under way is worth telling; it takes tenths of one."""
 
@@ -54,6 +57,13 @@ def problems(status: Thing) -> Iterator[str]:
         yield from _model_problems(status, model)
     for node in status.get("nodes", ()):
         yield from _node_problems(node)
+    for replica in status.get("replicas", ()):
+        closed = replica.get("closed_for")
+        if closed is not None and closed >= _CLOSED:
+            yield (
+                f"replica {replica['id']} of {clean(replica['model'])}: takes no requests for "
+                f"{age(closed)}: its connections broke, or it answered nothing"
+            )
 
 
 def remarks(status: Thing) -> Iterator[str]:
@@ -166,9 +176,10 @@ def _failures(model: Thing) -> Iterator[str]:
 
 
 def _is_whole(model: Thing) -> bool:
-    """Whether failed starts are history: all replicas that are wanted serve."""
+    """Whether failed starts are history: all replicas that are wanted serve, as they should be."""
     wanted, ready = model.get("wanted"), model.get("ready")
-    return not model.get("failed") and bool(wanted) and ready is not None and ready >= wanted
+    whole = bool(wanted) and ready is not None and ready >= wanted
+    return whole and not model.get("failed") and not model.get("outdated")
 
 
 def _phrase(cause: object) -> str:
