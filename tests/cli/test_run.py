@@ -334,6 +334,18 @@ def test_a_refusal_of_several_lines_is_told_whole(place: Place) -> None:
     assert "refused to start: elasticd: it is damaged; run:\n    cp a b\nthen" in place.said()
 
 
+def test_the_last_words_of_a_process_are_words_also_where_its_log_is_json(place: Place) -> None:
+    (place.root / "patience").write_text("0.5")
+    run = place.run("controller", "gateway")
+    place.wait_said("node node-1 (pool p): is up")
+    line = '{"limit": 60.0, "error": "no room", "event": "gateway stopping", "level": "info"}'
+    (place.root / "end").write_text(f"1 {line}")
+    os.kill(place.wait_for("controller"), signal.SIGKILL)
+    place.wait_said("controller ended with code 1: gateway stopping: no room")
+    run.terminate()
+    run.wait(30)
+
+
 def _crash_loop(place: Place) -> subprocess.Popen[str]:
     """A run whose controller has served and now ends again and again."""
     run = place.run("controller", "gateway")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -209,8 +210,18 @@ class Child:
             said = [number for number, line in enumerate(lines) if line.startswith("elasticd: ")]
             if code == UsageError.exit_code and said:
                 return "\n".join(lines[said[-1] :])
-            return lines[-1].strip() if lines else ""
+            return _in_words(lines[-1].strip()) if lines else ""
         return ""
+
+
+def _in_words(line: str) -> str:
+    """What a line of a log of ours says, without its fields."""
+    try:
+        entry = json.loads(line)
+        said = [str(entry[key]) for key in ("event", "error") if entry.get(key)]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return line
+    return ": ".join(said) or line
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
