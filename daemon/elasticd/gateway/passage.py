@@ -24,12 +24,13 @@ class Passage:
     def __init__(self, seam: Keeps | None, send: Callable[[bytes], None]) -> None:
         self._seam = seam
         self._send = send
-        self._framer = EventFramer()
+        self._framer: EventFramer | None = None
+        """While it has a part of an event."""
 
     def take(self, data: bytes) -> bool:
         """A piece of the stream. Raises `ReplicaLost` where it says that it failed."""
-        if self._framer.rest or not data.endswith(b"\n\n"):
-            data = self._framer.feed(data)
+        if self._framer is not None or not data.endswith(b"\n\n"):
+            data = self._framed(data)
             if not data:
                 return False
         if self._seam is not None:  # nearly always; and nearly every piece is one whole event
@@ -42,7 +43,13 @@ class Passage:
         self._send(data)
         return False
 
+    def _framed(self, data: bytes) -> bytes:
+        framer = self._framer or EventFramer()
+        whole = framer.feed(data)
+        self._framer = framer if framer.rest else None
+        return whole
+
     def flush(self) -> None:
         """The stream has ended by itself: what is left of it."""
-        if rest := self._framer.flush():
-            self._send(rest)
+        if self._framer is not None:
+            self._send(self._framer.flush())
