@@ -177,10 +177,7 @@ async def _serve(socket: Path, up: Flag, down: Flag) -> None:
     core.step(clock.now(), [Configured(fleet())])
     pool = PoolProvider("spot", HungProvider(), clock)
     watch = PoolWatch(pool, WatchPeriods(), clock, lambda event: None)
-    hanging = [
-        asyncio.ensure_future(watch.watch_instances()),
-        asyncio.ensure_future(watch.watch_offerings()),
-    ]
+    hanging = [asyncio.ensure_future(part()) for part in watch.parts().values()]
     async with serve_unix(full_app(ports(core, clock, pool)), socket):
         up.set()
         await asyncio.to_thread(down.wait)
