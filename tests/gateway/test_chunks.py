@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from elasticd.gateway.http.client_protocol import ReplicaConnection, whole_chunk
+from elasticd.gateway.http.chunks import chunk, whole_chunk
+from elasticd.gateway.http.client_protocol import ReplicaConnection
 from elasticd.gateway.http.head import address_of
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -143,6 +144,12 @@ def test_one_whole_chunk_is_seen_as_one(size: int) -> None:
     assert whole_chunk(b"%x\r\n%b\r\n" % (size, body)) == body
 
 
+@pytest.mark.parametrize("size", [1, 15, 16, 255, 256, 4095, 4096, 70_000])
+def test_what_is_written_as_a_chunk_is_one(size: int) -> None:
+    body = b"x" * size
+    assert chunk(body) == b"%x\r\n%b\r\n" % (size, body)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -162,8 +169,8 @@ def test_anything_else_is_left_to_the_parser(data: bytes) -> None:
 
 
 def test_after_whole_chunks_the_parser_still_knows_where_it_is() -> None:
-    chunk = b"12\r\n" + b"y" * 18 + b"\r\n"
-    told = read(HEAD, *[chunk] * 5, chunk[:7], chunk[7:] + chunk, chunk, b"0\r\n\r\n")
+    one = b"12\r\n" + b"y" * 18 + b"\r\n"
+    told = read(HEAD, *[one] * 5, one[:7], one[7:] + one, one, b"0\r\n\r\n")
     assert told.body == b"y" * 18 * 8
     assert (told.ends, told.kept) == (["ended"], 1)
 
@@ -184,7 +191,6 @@ def test_most_reads_of_a_stream_never_reach_the_parser(monkeypatch: pytest.Monke
             return getattr(self._parser, name)
 
     monkeypatch.setattr(httptools, "HttpResponseParser", Counting)
-    chunk = b"12\r\n" + b"z" * 18 + b"\r\n"
-    told = read(HEAD, *[chunk] * 50, b"0\r\n\r\n")
+    told = read(HEAD, *[chunk(b"z" * 18)] * 50, b"0\r\n\r\n")
     assert told.body == b"z" * 18 * 50
     assert len(fed) == 3, "the head, the first chunk, the end"

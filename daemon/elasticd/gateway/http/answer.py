@@ -11,6 +11,7 @@ from typing import Protocol
 
 from multidict import CIMultiDict
 
+from elasticd.gateway.http.chunks import chunk
 from elasticd.gateway.http.head import head_bytes
 
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
@@ -117,12 +118,12 @@ class Answer:
         """A piece of the body. Raises `ConnectionError`."""
         if self._flows and data:  # nearly always: this is done for each token
             self.bytes_sent += len(data)
-            self._line.write(b"%x\r\n%b\r\n" % (len(data), data))
+            self._line.write(chunk(data))
         elif data and not self._bare:
             self.bytes_sent += len(data)
             if self._chunked:
                 self._flows = True
-                data = b"%x\r\n%b\r\n" % (len(data), data)
+                data = chunk(data)
             data, self._held = self._held + data, b""
             self._line.write(data)
 

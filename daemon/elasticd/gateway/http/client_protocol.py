@@ -13,6 +13,7 @@ from typing import Protocol, cast
 import httptools
 from multidict import CIMultiDict
 
+from elasticd.gateway.http.chunks import whole_chunk
 from elasticd.gateway.http.head import Address, answer_headers
 
 _LONGEST_HEAD = 256 * 1024
@@ -42,22 +43,6 @@ class Keeper(Protocol):
 
     def put(self, connection: ReplicaConnection) -> None: ...
     def forget(self, connection: ReplicaConnection) -> None: ...
-
-
-def whole_chunk(data: bytes) -> bytes:
-    """What is in a read that is one whole chunk of 16 to 4095 bytes, written as engines write them;
-    empty: it is something else, which the parser must see.
-
-    Nearly every token is one. To the parser it would be the same; it would cost more than all the
-    rest that is done with it here.
-    """
-    size = len(data) - 7
-    if 256 <= size < 4096:
-        if data.startswith(b"%x\r\n" % size) and data.endswith(b"\r\n"):
-            return data[5:-2]
-    elif 15 <= size < 256 and data.startswith(b"%x\r\n" % (size + 1)) and data.endswith(b"\r\n"):
-        return data[4:-2]
-    return b""
 
 
 class ReplicaConnection(asyncio.Protocol):
