@@ -166,14 +166,18 @@ async def test_the_streams_of_a_lost_replica_go_on_whatever_the_budget(
     """A preemption breaks all of them at once, and that is when it counts."""
     monkeypatch.setattr(RetryBudget, "take", lambda self, now: False)
     async with (
-        StubEngine(itl_ms=1, fault="rst", fault_after=4) as dying,
+        StubEngine(itl_ms=50) as dying,
         StubEngine(itl_ms=1) as living,
-        continuing(dying.endpoint("a", slots=50), living.endpoint("b", slots=50)) as s,
+        continuing(dying.endpoint("a", slots=50)) as s,
+        asyncio.TaskGroup() as tasks,
     ):
-        bodies = await asyncio.gather(*(told(s, max_tokens=20) for _ in range(40)))
-        assert dying.counts["faults"] >= 20
-        for body in bodies:
-            assert text_of(events_of(body)) == expected(CONTEXT, 20)
+        streams = [tasks.create_task(told(s, max_tokens=200)) for _ in range(40)]
+        await eventually(lambda: len(dying.replica.running) == 40, "all are there")
+        await eventually(lambda: dying.counts["tokens"] > 200, "all have begun")
+        await s.publish(dying.endpoint("a"), living.endpoint("b", slots=50), continues=True)
+        await dying.replica.down()
+        for stream in streams:
+            check_whole(await stream, expected(CONTEXT, 200), seams=1)
 
 
 async def test_no_request_walks_through_a_fleet_that_is_failing(

@@ -82,8 +82,8 @@ async def test_at_the_last_moment_it_leaves_without_an_answer() -> None:
 
 
 async def test_where_its_own_replica_does_not_answer_another_one_is_asked() -> None:
-    async with asking({"fault": "render"}) as (s, a, b, stream):
-        await s.publish(going(a, "a", LAST + 1.0), b.endpoint("b"), continues=True)
+    async with asking({"itl_ms": 100, "fault": "render"}) as (s, a, b, stream):
+        await s.publish(going(a, "a", LAST + 6.0), b.endpoint("b"), continues=True)
         body = await stream
         assert Merged(body).message == answer(TOKENS)
         assert body.count(MARK) == 1
